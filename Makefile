@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+# The front door. Meson does the work; these are the commands that people type.
+BUILD ?= build
+PROMPT ?= What is the capital of France?
+MODEL = smollm2-135m
+
+.PHONY: all deps deps-test build demo check check-fast lint install clean goldens compare format
+
+all: deps build
+
+deps:
+	@tools/install-deps build
+
+deps-test:
+	@tools/install-deps test
+
+build: $(BUILD)/build.ninja
+	@ninja -C $(BUILD) --quiet weir
+
+$(BUILD)/build.ninja:
+	@meson setup $(BUILD) --buildtype=release >/dev/null
+
+# A real model in 60 % of its own size: weights stream from the disk, the answer is the same as with all of them in memory.
+# --precise: with 8-bit activations (weir's default, and llama.cpp's) this small model's first token is a near tie that comes out wrong.
+demo: all
+	@model=$$(tools/fetch-models $(MODEL)) && \
+	bytes=$$(stat -c %s "$$model") && \
+	$(BUILD)/weir run "$$model" "$(PROMPT)" --memory $$((bytes * 60 / 100)) -c 1024 --temp 0 -n 64 --precise -v --stats
+
+# Every test: unit, kernels, faults, end to end, sanitizers, valgrind, fuzzing, lint.
+check: deps deps-test
+	@tests/run all
+
+# The same without sanitizers, valgrind, fuzzing and the slow oracles.
+check-fast: deps deps-test
+	@tests/run fast
+
+lint:
+	@tests/lint/lint
+
+install: all
+	@meson install -C $(BUILD) --quiet
+
+format:
+	@clang-format -i $$(git ls-files '*.c' '*.h')
+
+# Makes the files of tests/golden that programs of this repository can make. Those of other engines (logprobs-*, tokens-*) came from transformers in
+# float32 and from llama.cpp; tests/golden/README.md says how.
+goldens: deps deps-test
+	@tests/run all setup && WEIR=build-check/weir .venv/bin/python tests/oracle/make-goldens && \
+	.venv/bin/python tests/oracle/template_golden.py "$$(tools/fetch-models $(MODEL))" tests/golden/templates.json
+
+# weir beside llama.cpp on the same file, under the same memory limit.
+compare: all
+	@ninja -C $(BUILD) --quiet tests/rawread
+	@bench/compare
+
+clean:
+	@rm -rf $(BUILD) build-*

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the operating system tells: clock, memory that is really available, this process's use. Bodies in os_linux.c. */
+#ifndef WR_BASE_OS_H
+#define WR_BASE_OS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+uint64_t wr_clock_ns(void); /* monotonic */
+
+struct wr_os_memory {
+    uint64_t available_bytes; /* the smallest of MemAvailable and limit - (usage less reclaimable cache) of every cgroup up the tree, v1 or v2 */
+    char origin[64];          /* "MemAvailable" or "cgroup limit 512 MiB" ... */
+};
+/* root: "" or, in tests, a folder that holds a fake proc and sys tree. */
+struct wr_os_memory wr_os_memory(const char *root);
+
+/* CPUs that the cgroup quota allows (rounded up; the smallest up the tree), UINT32_MAX without one. Part of wr_cpu_count (team.h). */
+uint32_t wr_os_cpu_quota(const char *root);
+
+struct wr_os_usage {
+    uint64_t rss_bytes, peak_rss_bytes; /* VmRSS, VmHWM */
+    uint64_t read_bytes, write_bytes;   /* /proc/self/io: what reached the disk */
+};
+struct wr_os_usage wr_os_usage(void);
+
+#endif

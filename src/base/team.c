@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The thread team. A job is published by one counter (`generation`), its end by another (`pending`); both are futex words.
+ *
+ * Nobody misses a wake: a sleeper announces itself (`sleepers`, `caller_sleeps`) before the kernel compares the word, the
+ * waker changes the word before it looks at the announcement, and both sides are sequentially consistent.
+ */
+#include "base/team.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/num.h"
+#include "base/os.h"
+
+/* A decode pass has about 200 jobs a few us apart; waking a sleeper costs 5 to 50 us. */
+#define SPIN_NS 20000
+#define STACK_BYTES (256 * 1024)
+
+struct member {
+    struct wr_team *team;
+    pthread_t thread;
+    uint32_t index;
+};
+
+struct wr_team {
+    _Atomic uint32_t generation, sleepers; /* written by the caller for each job, read by all */
+    wr_team_fn *fn;                        /* NULL: leave */
+    void *arg;
+    char pad0[64];
+    _Atomic uint32_t pending, caller_sleeps; /* written by the members as they finish */
+    char pad1[64];
+    uint32_t n_threads, n_started;
+    uint64_t spin_ns; /* 0 where members share CPUs: spinning would keep the others from their work */
+    struct member members[];
+};
+
+static void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield" ::: "memory");
+#endif
+}
+
+void wr_futex_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t timeout_ns)
+{
+    struct timespec t = {(time_t)(timeout_ns / 1000000000), (long)(timeout_ns % 1000000000)};
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, timeout_ns == UINT64_MAX ? NULL : &t, NULL, 0);
+}
+
+void wr_futex_wake(_Atomic uint32_t *word, uint32_t n_waiters)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n_waiters > INT_MAX ? INT_MAX : (int)n_waiters, NULL, NULL, 0);
+}
+
+/* Spins until *word is (or, if `differ`, is not) `value`; false when the time is over. */
+static bool spin(_Atomic uint32_t *word, uint32_t value, bool differ, uint64_t spin_ns)
+{
+    if ((atomic_load_explicit(word, memory_order_acquire) == value) != differ) return true;
+    if (spin_ns == 0) return false;
+    uint64_t end = wr_clock_ns() + spin_ns;
+    do {
+        for (int i = 0; i < 16; i++) {
+            if ((atomic_load_explicit(word, memory_order_acquire) == value) != differ) return true;
+            relax();
+        }
+    } while (wr_clock_ns() < end);
+    return false;
+}
+
+static void *member_main(void *arg)
+{
+    struct member *self = arg;
+    struct wr_team *team = self->team;
+    char name[16];
+    snprintf(name, sizeof name, "weir-cpu-%u", self->index % 1000000);
+    pthread_setname_np(pthread_self(), name);
+    wr_num_thread_init();
+    for (uint32_t seen = 0;; seen++) { /* a job ends only when every member has run it, so no generation is skipped */
+        if (!spin(&team->generation, seen, true, team->spin_ns)) {
+            atomic_fetch_add(&team->sleepers, 1);
+            while (atomic_load(&team->generation) == seen) wr_futex_wait(&team->generation, seen, UINT64_MAX);
+            atomic_fetch_sub(&team->sleepers, 1);
+        }
+        if (team->fn == NULL) break;
+        team->fn(team->arg, self->index, team->n_threads);
+        if (atomic_fetch_sub(&team->pending, 1) == 1 && atomic_load(&team->caller_sleeps) != 0) wr_futex_wake(&team->pending, 1);
+    }
+    return NULL;
+}
+
+static void publish(struct wr_team *team, wr_team_fn *fn, void *arg)
+{
+    team->fn = fn;
+    team->arg = arg;
+    atomic_store_explicit(&team->pending, team->n_started, memory_order_relaxed);
+    atomic_fetch_add(&team->generation, 1);
+    if (atomic_load(&team->sleepers) != 0) wr_futex_wake(&team->generation, UINT32_MAX);
+}
+
+/* Members are born with every signal blocked: signals belong to the application's threads. */
+int wr_thread_start(pthread_t *thread, void *(*fn)(void *), void *arg)
+{
+    pthread_attr_t attr;
+    sigset_t all, before;
+    if (wr_fault_hit(WR_FAULT_THREAD)) return EAGAIN;
+    int failure = pthread_attr_init(&attr);
+    if (failure != 0) return failure;
+    pthread_attr_setstacksize(&attr, STACK_BYTES);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    failure = pthread_create(thread, &attr, fn, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    return failure;
+}
+
+static int start(struct wr_team *team)
+{
+    int failure = 0;
+    for (uint32_t i = 1; i < team->n_threads && failure == 0; i++) {
+        struct member *m = &team->members[i - 1];
+        m->team = team;
+        m->index = i;
+        failure = wr_thread_start(&m->thread, member_main, m);
+        if (failure == 0) team->n_started++;
+    }
+    return failure;
+}
+
+int wr_team_open(struct wr_team **out, uint32_t n_threads, struct wr_ledger *ledger, weir_err *err)
+{
+    weir_err own;
+    if (err == NULL) err = &own;
+    if (n_threads == 0 || n_threads > WR_TEAM_MAX) return wr_err(err, WEIR_E_USAGE, "%u threads: 1 to %d are possible", n_threads, WR_TEAM_MAX);
+    struct wr_team *team = wr_mem_alloc(ledger, WR_ACCOUNT_PROCESS, sizeof *team + (n_threads - 1) * sizeof team->members[0], err);
+    if (team == NULL) return err->code;
+    team->n_threads = n_threads;
+    team->spin_ns = n_threads <= wr_cpu_count() ? SPIN_NS : 0;
+    int failure = start(team);
+    if (failure != 0) {
+        uint32_t started = team->n_started;
+        wr_team_close(team);
+        return wr_err_errno(err, WEIR_E_THREAD, failure, "thread %u of %u could not be started; use fewer --threads", started + 2, n_threads);
+    }
+    *out = team;
+    return 0;
+}
+
+void wr_team_close(struct wr_team *team)
+{
+    if (team == NULL) return;
+    publish(team, NULL, NULL);
+    for (uint32_t i = 0; i < team->n_started; i++) pthread_join(team->members[i].thread, NULL);
+    wr_mem_free(team);
+}
+
+uint32_t wr_team_size(const struct wr_team *team) { return team->n_threads; }
+
+void wr_team_run(struct wr_team *team, wr_team_fn *fn, void *arg)
+{
+    wr_num_thread_init();
+    if (team->n_threads == 1) {
+        fn(arg, 0, 1);
+        return;
+    }
+    publish(team, fn, arg);
+    fn(arg, 0, team->n_threads);
+    if (spin(&team->pending, 0, false, team->spin_ns)) return;
+    atomic_store(&team->caller_sleeps, 1);
+    for (uint32_t left = atomic_load(&team->pending); left != 0; left = atomic_load(&team->pending)) wr_futex_wait(&team->pending, left, UINT64_MAX);
+    atomic_store(&team->caller_sleeps, 0);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A fixed team of threads. The caller is member 0. wr_team_run gives every member the same
+ * function and returns when all have finished. A member spins briefly for its next job, then
+ * sleeps on a futex: no CPU is used while idle. Names: "weir-cpu-N".
+ */
+#ifndef WR_BASE_TEAM_H
+#define WR_BASE_TEAM_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include "base/mem.h"
+
+/* A thread of weir's own: a 256 KiB stack, all signals blocked (they belong to the application's threads). 0 or an errno. */
+int wr_thread_start(pthread_t *, void *(*fn)(void *), void *arg);
+
+struct wr_team;
+typedef void wr_team_fn(void *arg, uint32_t member, uint32_t n_members);
+
+#define WR_TEAM_MAX 4096 /* a typing error must not start a million threads */
+/* n_threads 1..WR_TEAM_MAX (WEIR_E_USAGE otherwise). WEIR_E_THREAD when the system refuses one (those already started are stopped). Small stacks
+ * (256 KiB), all signals blocked. The team's own record, 32 bytes a thread, is charged to PROCESS. */
+int wr_team_open(struct wr_team **out, uint32_t n_threads, struct wr_ledger *, weir_err *);
+void wr_team_close(struct wr_team *); /* NULL is fine */
+uint32_t wr_team_size(const struct wr_team *);
+void wr_team_run(struct wr_team *, wr_team_fn *fn, void *arg);
+
+/* CPUs that this process may use: affinity mask, lowered by the cgroup CPU quota (v1 and v2, rounded up), at least 1. */
+uint32_t wr_cpu_count(void);
+
+/* Sleep until *word != expected, or a wake, or timeout_ns passed (UINT64_MAX: none). Spurious returns are fine. */
+void wr_futex_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t timeout_ns);
+void wr_futex_wake(_Atomic uint32_t *word, uint32_t n_waiters);
+
+#endif

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the sub-commands share. One struct wr_cli lives for the whole process. Standard output carries the answer alone and
+ * every write to it is checked; notices, progress and statistics go to standard error.
+ *
+ * The buffers of the command live in the process account of the budget, so each is bounded: by the context, or by a constant.
+ */
+#ifndef WR_CLI_CLI_H
+#define WR_CLI_CLI_H
+
+#include <jansson.h>
+#include "base/mem.h"
+#include "cli/args.h"
+
+/* The body of each command, in cmd_<name>.c. Returns an error for main to report; WEIR_E_CANCELLED without a text when the
+ * interrupted answer was reported already. */
+#define COMMAND(id, name, arguments, summary, text) int wr_cli_cmd_##name(struct wr_cli *, weir_err *);
+#include "cli/commands.def"
+#undef COMMAND
+
+/* ---- output (out.c) -------------------------------------------------------------------- */
+
+struct wr_cli_out {
+    int fd;
+    char buffer[4096];
+    size_t n;
+    uint64_t written; /* bytes put so far */
+    int failed;       /* errno of the first write that failed; later output is dropped */
+};
+void wr_cli_put(struct wr_cli_out *, const char *bytes, size_t n);
+void wr_cli_printf(struct wr_cli_out *, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Writes what is buffered. WEIR_E_WRITE when a write failed, now or before. */
+int wr_cli_flush(struct wr_cli_out *, weir_err *);
+/* Text from a file, for a terminal: control characters as \xNN, at most `most` bytes of it. */
+void wr_cli_put_escaped(struct wr_cli_out *, const char *text, size_t most);
+const char *wr_cli_size(uint64_t bytes, char buffer[32]); /* "56.3 MiB" */
+
+/* ---- the process ----------------------------------------------------------------------- */
+
+#define WR_CLI_WARNINGS 32
+
+struct wr_cli {
+    struct wr_cli_args args;
+    struct wr_ledger ledger; /* of the command's own buffers; the engine has another */
+    weir_options options;
+    bool json, quiet;
+    size_t line_max; /* of a line of input; 0: 16 MiB */
+    uint32_t verbose;
+    struct wr_cli_out out, err;
+    /* No allocation: warnings come from inside the engine, from any thread. */
+    _Atomic uint32_t n_warnings;
+    char warning[WR_CLI_WARNINGS][256];
+    struct {
+        bool terminal, shown;
+        char phase[32];
+        uint64_t began_ns, began_done, printed_ns, done;
+    } progress;
+};
+
+void wr_cli_notice(struct wr_cli *, const char *format, ...) __attribute__((format(printf, 2, 3))); /* "weir: ..." on stderr */
+void wr_cli_warn(struct wr_cli *, const char *format, ...) __attribute__((format(printf, 2, 3)));   /* and kept for "warnings" */
+void wr_cli_log(void *cli, enum weir_log_level, const char *line);                                  /* a weir_log_fn */
+
+/* A weir_progress_fn: on a terminal one line, rewritten at most 10 times a second; elsewhere nothing, with -v a line every 10 s. */
+void wr_cli_progress(void *cli, const char *phase, uint64_t done, uint64_t total, const char *unit);
+void wr_cli_progress_clear(struct wr_cli *);
+
+/* The command's own buffers are bounded too: while only text is open (`early`), by half of what the budget leaves; later by what the plan's text
+ * account sets apart for the caller, and 2 MiB of the process account. */
+void wr_cli_limit_text(struct wr_cli *, const weir_plan_info *, bool early);
+/* options with the plan's budget, for weir_engine_open_text. */
+weir_options wr_cli_text_options(const struct wr_cli *, const weir_plan_info *);
+/* A line if the process took more memory than its budget: that is a defect, and never silent. */
+void wr_cli_check_peak(struct wr_cli *, const weir_plan_info *);
+
+/* ---- signals (signals.c) --------------------------------------------------------------- */
+
+/* SIGINT and SIGTERM set the flag; a second one ends the process at once with 130. SIGPIPE and SIGXFSZ become errors of write. */
+void wr_cli_signals_init(void);
+const volatile int *wr_cli_cancel(void); /* the signal's number; 0: none */
+void wr_cli_cancel_reset(void);
+/* A file that the second signal removes on its way out; NULL: none. */
+void wr_cli_doomed_file(const char *path);
+
+/* ---- JSON (json.c) --------------------------------------------------------------------- */
+
+/* One object, written member by member, so that long arrays of ids are never held as JSON values. */
+void wr_cli_json_begin(struct wr_cli_out *);
+void wr_cli_json_add(struct wr_cli_out *, const char *name, json_t *value);  /* takes the value over; NULL is null */
+void wr_cli_json_u64(struct wr_cli_out *, const char *name, uint64_t value); /* jansson's integers end at 2^63 */
+void wr_cli_json_ids(struct wr_cli_out *, const char *name, const int32_t *ids, size_t n);
+void wr_cli_json_end(struct wr_cli_out *);
+json_t *wr_cli_json_text(const char *bytes, size_t n); /* bad UTF-8 replaced */
+json_t *wr_cli_json_string(const char *);              /* NULL is null */
+const char *wr_cli_finish_name(enum weir_finish);      /* "stop", "length", "interrupted" */
+json_t *wr_cli_json_rate(double);                      /* null unless positive and finite */
+void wr_cli_json_value(struct wr_cli_out *, const json_t *);
+
+/* ---- files (file.c) -------------------------------------------------------------------- */
+
+/* A file that appears whole or not at all: written beside its place under another name, renamed by commit. */
+struct wr_cli_file {
+    int fd;
+    const char *path;
+    char *part;
+};
+int wr_cli_file_open(struct wr_cli_file *, const char *path, struct wr_ledger *, weir_err *);
+int wr_cli_file_write(struct wr_cli_file *, uint64_t offset, const void *bytes, size_t n, weir_err *);
+int wr_cli_file_commit(struct wr_cli_file *, weir_err *);
+void wr_cli_file_discard(struct wr_cli_file *); /* after commit: nothing */
+
+/* npy v1.0, <f4, C order, [n_rows][n_columns], in pieces of any order. */
+struct wr_cli_npy {
+    struct wr_cli_file file;
+    uint64_t header_bytes, n_rows, n_columns;
+};
+int wr_cli_npy_open(struct wr_cli_npy *, const char *path, uint64_t n_rows, uint64_t n_columns, struct wr_ledger *, weir_err *);
+/* tile[n_rows][n_columns] goes to rows from `row`, columns from `column`. */
+int wr_cli_npy_tile(struct wr_cli_npy *, uint64_t row, uint64_t n_rows, uint64_t column, uint64_t n_columns, const float *tile, weir_err *);
+int wr_cli_npy_hash(struct wr_cli_npy *, uint64_t *fnv64, weir_err *); /* FNV-1a of the values; before commit */
+
+/* ---- input (input.c) ------------------------------------------------------------------- */
+
+struct wr_cli_text {
+    char *bytes; /* NUL-terminated beyond n; from the TEXT account */
+    size_t n;
+    bool argument; /* not from a file or standard input */
+};
+/* The text: the argument at positional[index], -p, -f or standard input; giving two of them, or none with a terminal, is
+ * WEIR_E_USAGE. WEIR_E_INPUT beyond max_bytes. */
+int wr_cli_text_read(struct wr_cli *, size_t index, uint64_t max_bytes, struct wr_cli_text *, weir_err *);
+/* "-" is standard input. */
+int wr_cli_text_read_file(struct wr_cli *, const char *path, uint64_t max_bytes, struct wr_cli_text *, weir_err *);
+
+/* Makes room for `more` elements of `size` bytes behind `used`; *memory may be NULL. */
+int wr_cli_grow(struct wr_ledger *, void **memory, size_t *capacity, size_t used, size_t more, size_t size, weir_err *);
+
+/* Line by line; a line is valid until the next call. _next gives 1 and a line without its end, 0 at the end, or an
+ * error; WEIR_E_CANCELLED when a signal came. */
+struct wr_cli_lines {
+    struct wr_cli *cli;
+    int fd;
+    char *line;
+    size_t capacity, begin, end; /* unread bytes are line[begin..end) */
+    bool finished;
+};
+int wr_cli_lines_open(struct wr_cli_lines *, struct wr_cli *, const char *path, weir_err *);
+int wr_cli_lines_next(struct wr_cli_lines *, char **line, size_t *n, weir_err *);
+void wr_cli_lines_close(struct wr_cli_lines *);
+
+/* ---- the line editor of chat (editor.c) ------------------------------------------------- */
+
+struct wr_cli_editor;
+enum wr_cli_editor_event { WR_CLI_EDITOR_END, WR_CLI_EDITOR_LINE, WR_CLI_EDITOR_INTERRUPTED };
+/* plain: lines of standard input, without editing and prompt. */
+int wr_cli_editor_open(struct wr_cli_editor **, struct wr_cli *, bool plain, weir_err *);
+/* A wr_cli_editor_event or an error; the line, without its end, is valid until the next call. */
+int wr_cli_editor_next(struct wr_cli_editor *, const char *prompt, const char **line, size_t *n, weir_err *);
+void wr_cli_editor_close(struct wr_cli_editor *); /* NULL is fine */
+
+/* ---- the model (model.c) --------------------------------------------------------------- */
+
+/* Index of the first argument after the model's, which *path gets. */
+int wr_cli_model_path(struct wr_cli *, const char **path, size_t *next, weir_err *);
+int wr_cli_no_more_arguments(struct wr_cli *, size_t next, weir_err *);
+/* The engine options of command line and environment, into cli->options. */
+int wr_cli_engine_options(struct wr_cli *, weir_err *);
+/* Says on stderr what the plan chose for the user (-v: all of it). */
+void wr_cli_plan_say(struct wr_cli *, const weir_plan *);
+
+/* Ids of a text, kept beyond the engine; the first token is added where the model asks for it. `special` or --parse-special: special
+ * tokens are recognized. */
+int wr_cli_ids_of_text(struct wr_cli *, weir_engine *, const char *text, size_t n, bool special, int32_t **ids, size_t *n_ids, weir_err *);
+
+/* The sampling options; `bias_ids` and `bias` point into memory of the ledger, freed by _free. */
+struct wr_cli_sampling {
+    weir_sampling sampling;
+    uint64_t n_max;
+    bool n_given;
+    int32_t *bias_ids;
+    float *bias;
+    const char **stops; /* borrowed texts */
+    size_t n_stops;
+};
+int wr_cli_sampling_init(struct wr_cli_sampling *, const struct wr_cli_args *, struct wr_ledger *, weir_err *);
+void wr_cli_sampling_free(struct wr_cli_sampling *);
+
+/* ---- reports (report.c) ---------------------------------------------------------------- */
+
+struct wr_cli_result {
+    weir_engine *engine;
+    weir_session *session;
+    uint64_t seed;
+    const int32_t *prompt_ids, *ids;
+    size_t n_prompt, n_ids;
+    const char *text;
+    size_t n_text;
+    enum weir_finish finish;
+};
+/* The members that run and eval share; between wr_cli_json_begin and _end. */
+void wr_cli_report_json(struct wr_cli *, const struct wr_cli_result *);
+void wr_cli_report_stats(struct wr_cli *, weir_engine *, weir_session *); /* --stats, on stderr */
+void wr_cli_report_plan(struct wr_cli_out *, const weir_plan_info *);
+void wr_cli_report_plan_json(struct wr_cli *, const weir_plan_info *);
+
+void wr_cli_help_command(struct wr_cli_out *, enum wr_cli_command_id);
+void wr_cli_help_overview(struct wr_cli_out *);
+
+#endif

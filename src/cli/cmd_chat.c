@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The conversation is a list of messages; every turn renders the model's template anew and hands all ids to the session,
+ * which keeps what it already holds of them.
+ */
+#include "cli/cli.h"
+#include "engine/tools.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+struct chat {
+    struct wr_cli *cli;
+    const char *model;
+    struct wr_cli_sampling sampling;
+    weir_plan *plan;
+    weir_engine *engine;
+    weir_session *session;
+    struct wr_cli_editor *editor;
+    bool interactive;
+    weir_message *messages; /* contents are wr_mem; the system message is not among them */
+    size_t n_messages, capacity;
+    char *answer;
+    size_t n_answer, answer_capacity;
+    char *set[WR_CLI_N_OPTIONS]; /* values given by /set */
+    weir_err *err;
+};
+
+static const char *const typed[][2] = {
+    {"/help", "this list"},
+    {"/set NAME VALUE", "a generation option or the system message; without NAME: what is set"},
+    {"/stats", "planned beside measured"},
+    {"/undo", "forget the last question and its answer"},
+    {"/clear", "forget the conversation"},
+    {"/bye", "end, as Ctrl-D does"},
+};
+
+static const char *typed_name(size_t i) { return i < sizeof typed / sizeof typed[0] && i != 1 ? typed[i][0] : i == 1 ? "/set" : NULL; }
+
+/* ---- messages -------------------------------------------------------------------------- */
+
+static int add_message(struct chat *chat, const char *role, const char *bytes, size_t n, weir_err *err)
+{
+    int code = wr_cli_grow(&chat->cli->ledger, (void **)&chat->messages, &chat->capacity, chat->n_messages, 1, sizeof *chat->messages, err);
+    if (code) return code;
+    char *content = wr_mem_alloc(&chat->cli->ledger, WR_ACCOUNT_TEXT, n + 1, err);
+    if (!content) return WEIR_E_NOMEM;
+    memcpy(content, bytes, n);
+    chat->messages[chat->n_messages++] = (weir_message){.role = role, .content = content};
+    return 0;
+}
+
+static void drop_message(struct chat *chat) { wr_mem_free((void *)chat->messages[--chat->n_messages].content); }
+
+static void clear(struct chat *chat)
+{
+    while (chat->n_messages) drop_message(chat);
+}
+
+static void undo(struct chat *chat)
+{
+    bool user = false;
+    while (chat->n_messages && !user) {
+        user = !strcmp(chat->messages[chat->n_messages - 1].role, "user");
+        drop_message(chat);
+    }
+}
+
+/* ---- one turn -------------------------------------------------------------------------- */
+
+static int on_text(void *user, const char *text, size_t n)
+{
+    struct chat *chat = user;
+    int code = wr_cli_grow(&chat->cli->ledger, (void **)&chat->answer, &chat->answer_capacity, chat->n_answer, n, 1, chat->err);
+    if (code) return code;
+    memcpy(chat->answer + chat->n_answer, text, n);
+    chat->n_answer += n;
+    wr_cli_progress_clear(chat->cli);
+    if (chat->cli->json) return 0; /* the whole answer is one object, at its end */
+    wr_cli_put(&chat->cli->out, text, n);
+    return wr_cli_flush(&chat->cli->out, chat->err);
+}
+
+static int render(struct chat *chat, char **text, weir_err *err)
+{
+    const struct wr_cli_args *args = &chat->cli->args;
+    if (!args->count[WR_CLI_SYSTEM]) return weir_chat_render(chat->engine, chat->messages, chat->n_messages, true, text, err);
+    weir_message *all = wr_mem_array(&chat->cli->ledger, WR_ACCOUNT_TEXT, chat->n_messages + 1, sizeof *all, err);
+    if (!all) return WEIR_E_NOMEM;
+    all[0] = (weir_message){.role = "system", .content = args->value[WR_CLI_SYSTEM]};
+    memcpy(all + 1, chat->messages, chat->n_messages * sizeof *all);
+    int code = weir_chat_render(chat->engine, all, chat->n_messages + 1, true, text, err);
+    wr_mem_free(all);
+    return code;
+}
+
+/* The last message is the user's. Everything drawn before an interruption stays. */
+static int answer(struct chat *chat, enum weir_finish *finish, weir_err *err)
+{
+    char *text = NULL;
+    int32_t *ids = NULL;
+    size_t n = 0;
+    uint32_t n_ctx = weir_engine_plan(chat->engine)->n_ctx;
+    chat->n_answer = 0;
+    int code = render(chat, &text, err);
+    if (code == 0) code = weir_tokenize(chat->engine, text, strlen(text), true, true, &ids, &n, err);
+    if (code == 0 && n >= n_ctx)
+        code = wr_err(
+            err, WEIR_E_CONTEXT, "the conversation has %zu tokens and the context %u positions; /undo, /clear, or start with -c %zu or more", n, n_ctx, n + 1);
+    if (code == 0) code = weir_session_set(chat->session, ids, n, err);
+    wr_cli_progress_clear(chat->cli);
+    if (code == 0 && chat->sampling.n_given && chat->sampling.n_max == 0) {
+        *finish = WEIR_FINISH_LENGTH;
+    } else if (code == 0) {
+        const weir_generate how = {
+            .size = sizeof how,
+            .sampling = &chat->sampling.sampling,
+            .n_max = chat->sampling.n_max,
+            .stops = chat->sampling.stops,
+            .n_stops = chat->sampling.n_stops,
+            .special = chat->cli->args.count[WR_CLI_SPECIAL] > 0,
+            .ignore_eos = chat->cli->args.count[WR_CLI_IGNORE_EOS] > 0,
+            .text = on_text,
+            .user = chat,
+        };
+        code = weir_session_generate(chat->session, &how, finish, err);
+    }
+    weir_free(text);
+    weir_free(ids);
+    return code;
+}
+
+static int turn(struct chat *chat, const char *line, size_t n, weir_err *err)
+{
+    struct wr_cli *cli = chat->cli;
+    enum weir_finish finish = WEIR_FINISH_STOP;
+    if (memchr(line, 0, n)) return wr_err(err, WEIR_E_INPUT, "the message has a NUL byte, which a chat template cannot hold");
+    int code = add_message(chat, "user", line, n, err);
+    if (code) return code;
+    code = answer(chat, &finish, err);
+    bool interrupted = code == WEIR_E_CANCELLED || finish == WEIR_FINISH_INTERRUPTED;
+    if (code) {
+        drop_message(chat);
+    } else {
+        code = add_message(chat, "assistant", chat->answer ? chat->answer : "", chat->n_answer, err);
+        if (cli->json) {
+            wr_cli_json_begin(&cli->out);
+            wr_cli_json_add(&cli->out, "text", wr_cli_json_text(chat->answer ? chat->answer : "", chat->n_answer));
+            wr_cli_json_add(&cli->out, "finish", json_string(wr_cli_finish_name(finish)));
+            wr_cli_json_end(&cli->out);
+        } else if (chat->n_answer == 0 || chat->answer[chat->n_answer - 1] != '\n' || !chat->interactive)
+            wr_cli_put(&cli->out, "\n", 1);
+        if (code == 0) code = wr_cli_flush(&cli->out, err);
+    }
+    if (!interrupted || code == WEIR_E_WRITE) return code;
+    if (!chat->interactive || *wr_cli_cancel() == SIGTERM) return WEIR_E_CANCELLED;
+    wr_cli_cancel_reset();
+    wr_cli_notice(cli, "interrupted");
+    return 0;
+}
+
+/* ---- what begins with a slash ---------------------------------------------------------- */
+
+/* The options of the Generation section, in table order, and the system message. */
+static bool settable(size_t id) { return (id >= WR_CLI_N && id <= WR_CLI_SPECIAL) || id == WR_CLI_SYSTEM; }
+static const char *settable_name(size_t id) { return settable(id) ? wr_cli_options[id].name : NULL; }
+
+static void show_settings(struct chat *chat)
+{
+    for (size_t i = 0; i < WR_CLI_N_OPTIONS; i++) {
+        if (!settable(i)) continue;
+        const struct wr_cli_option *option = &wr_cli_options[i];
+        const char *value = chat->cli->args.value[i];
+        if (!chat->cli->args.count[i])
+            value = option->standard ? option->standard : "";
+        else if (!option->argument)
+            value = "on";
+        wr_cli_printf(&chat->cli->err, "  %-20s ", option->name);
+        wr_cli_put_escaped(&chat->cli->err, value, 200);
+        wr_cli_printf(&chat->cli->err, "\n");
+    }
+}
+
+static int set(struct chat *chat, const char *name, const char *value, weir_err *err)
+{
+    struct wr_cli_args *args = &chat->cli->args;
+    if (!*name) {
+        show_settings(chat);
+        return 0;
+    }
+    size_t id = 0;
+    while (id < WR_CLI_N_OPTIONS && !(settable(id) && !strcmp(wr_cli_options[id].name, name))) id++;
+    if (id == WR_CLI_N_OPTIONS) {
+        const char *near = wr_cli_nearest(name, settable_name, WR_CLI_N_OPTIONS);
+        if (near) return wr_err(err, WEIR_E_USAGE, "no setting '%.60s'; did you mean '%s'?", name, near);
+        return wr_err(err, WEIR_E_USAGE, "no setting '%.60s'; /set lists them", name);
+    }
+    bool flag = !wr_cli_options[id].argument, off = flag && !strcmp(value, "off");
+    if (flag && *value && !off && strcmp(value, "on") != 0) return wr_err(err, WEIR_E_USAGE, "%s is on or off", name);
+    char *copy = wr_mem_strdup(&chat->cli->ledger, WR_ACCOUNT_TEXT, value, err);
+    if (!copy) return WEIR_E_NOMEM;
+    /* The change is made in a copy, so that a bad value leaves everything as it was. */
+    struct wr_cli_args changed = *args;
+    struct wr_cli_sampling sampling;
+    changed.items = wr_mem_array(&chat->cli->ledger, WR_ACCOUNT_TEXT, args->n_items + 1, sizeof *changed.items, err);
+    int code = changed.items ? 0 : WEIR_E_NOMEM;
+    if (code == 0) {
+        memcpy(changed.items, args->items, args->n_items * sizeof *changed.items);
+        wr_cli_args_set(&changed, (enum wr_cli_option_id)id, *copy ? copy : NULL); /* empty: the default again */
+        if (off) changed.count[id] = 0;
+        code = wr_cli_sampling_init(&sampling, &changed, &chat->cli->ledger, err);
+        if (code == 0) {
+            code = wr_tool_check_generate(&sampling.sampling, sampling.stops, sampling.n_stops, weir_engine_plan(chat->engine)->n_vocab, err);
+            if (code) wr_cli_sampling_free(&sampling);
+        }
+    }
+    if (code) {
+        wr_mem_free(changed.items);
+        wr_mem_free(copy);
+        return code;
+    }
+    wr_mem_free(args->items);
+    *args = changed;
+    wr_cli_sampling_free(&chat->sampling);
+    chat->sampling = sampling;
+    wr_mem_free(chat->set[id]);
+    chat->set[id] = copy;
+    return 0;
+}
+
+static int command(struct chat *chat, const char *line, bool *end, weir_err *err)
+{
+    struct wr_cli_out *out = &chat->cli->err;
+    char name[32] = "", setting[32] = "";
+    size_t n = strcspn(line, " ");
+    if (n < sizeof name) memcpy(name, line, n);
+    const char *rest = line + n + strspn(line + n, " ");
+    if (!strcmp(name, "/help")) {
+        for (size_t i = 0; i < sizeof typed / sizeof typed[0]; i++) wr_cli_printf(out, "  %-18s %s\n", typed[i][0], typed[i][1]);
+    } else if (!strcmp(name, "/set")) {
+        size_t m = strcspn(rest, " ");
+        if (m >= sizeof setting) return wr_err(err, WEIR_E_USAGE, "no setting '%.60s'; /set lists them", rest);
+        memcpy(setting, rest, m);
+        int code = set(chat, setting, rest + m + strspn(rest + m, " "), err);
+        if (code) return code;
+    } else if (!strcmp(name, "/stats")) {
+        wr_cli_report_stats(chat->cli, chat->engine, chat->session);
+    } else if (!strcmp(name, "/undo")) {
+        undo(chat);
+    } else if (!strcmp(name, "/clear")) {
+        clear(chat);
+    } else if (!strcmp(name, "/bye")) {
+        *end = true;
+    } else {
+        const char *near = wr_cli_nearest(name, typed_name, sizeof typed / sizeof typed[0]);
+        if (near) return wr_err(err, WEIR_E_USAGE, "no command '%.60s'; did you mean %s?", line, near);
+        return wr_err(err, WEIR_E_USAGE, "no command '%.60s'; /help lists them", line);
+    }
+    (void)wr_cli_flush(out, NULL);
+    return 0;
+}
+
+/* ---- the loop -------------------------------------------------------------------------- */
+
+static bool mends(int code) { return code == WEIR_E_USAGE || code == WEIR_E_CONTEXT || code == WEIR_E_INPUT || code == WEIR_E_TEMPLATE; }
+
+static int talk(struct chat *chat, weir_err *err)
+{
+    struct wr_cli *cli = chat->cli;
+    bool end = false;
+    int code = 0;
+    while (!end && code == 0) {
+        const char *line = NULL;
+        size_t n = 0;
+        int event = wr_cli_editor_next(chat->editor, "> ", &line, &n, err);
+        if (event < 0) return event;
+        if (event == WR_CLI_EDITOR_END) return 0;
+        if (event == WR_CLI_EDITOR_INTERRUPTED) {
+            if (!chat->interactive || *wr_cli_cancel() == SIGTERM) return WEIR_E_CANCELLED;
+            wr_cli_cancel_reset();
+            wr_cli_notice(cli, "/bye or Ctrl-D ends");
+            continue;
+        }
+        if (n == 0) continue;
+        char *copy = wr_mem_alloc(&cli->ledger, WR_ACCOUNT_TEXT, n + 1, err);
+        if (!copy) return WEIR_E_NOMEM;
+        memcpy(copy, line, n);
+        code = chat->interactive && copy[0] == '/' ? command(chat, copy, &end, err) : turn(chat, copy, n, err);
+        wr_mem_free(copy);
+        if (chat->interactive && mends(code)) {
+            wr_cli_printf(&cli->err, "weir: error: %s\n", err->text);
+            (void)wr_cli_flush(&cli->err, NULL);
+            err->text[0] = 0;
+            code = 0;
+        }
+    }
+    return code;
+}
+
+static int open_and_talk(struct chat *chat, weir_err *err)
+{
+    struct wr_cli *cli = chat->cli;
+    const struct wr_cli_sampling *s = &chat->sampling;
+    int code = wr_tool_check_generate(&s->sampling, s->stops, s->n_stops, weir_plan_get(chat->plan)->n_vocab, err);
+    weir_options options = wr_cli_text_options(cli, weir_plan_get(chat->plan));
+    if (code == 0) code = wr_tool_check_chat(chat->model, &options, err);
+    wr_cli_limit_text(cli, weir_plan_get(chat->plan), false);
+    cli->line_max = (size_t)weir_plan_get(chat->plan)->n_ctx * 64 + 65536;
+    if (code == 0) code = weir_engine_open(&chat->engine, chat->plan, err);
+    if (code) return code;
+    chat->plan = NULL;
+    wr_cli_progress_clear(cli);
+    code = weir_session_open(&chat->session, chat->engine, err);
+    if (code == 0) code = wr_cli_editor_open(&chat->editor, cli, !chat->interactive, err);
+    if (code) return code;
+    if (chat->interactive) wr_cli_notice(cli, "ready; /help lists commands, Ctrl-D ends");
+    code = talk(chat, err);
+    if (code == WEIR_E_CANCELLED) err->text[0] = 0;
+    if (cli->args.count[WR_CLI_STATS]) wr_cli_report_stats(cli, chat->engine, chat->session);
+    return code;
+}
+
+int wr_cli_cmd_chat(struct wr_cli *cli, weir_err *err)
+{
+    struct chat chat = {.cli = cli, .err = err, .interactive = !cli->args.count[WR_CLI_STDIN]};
+    size_t next;
+    int code = wr_cli_model_path(cli, &chat.model, &next, err);
+    if (code == 0) code = wr_cli_no_more_arguments(cli, next, err);
+    if (code == 0 && chat.interactive && !isatty(STDIN_FILENO))
+        code = wr_err(err, WEIR_E_USAGE, "standard input is no terminal: use 'weir run', or --stdin for a message on every line");
+    if (code == 0) code = wr_cli_engine_options(cli, err);
+    if (code == 0) code = wr_cli_sampling_init(&chat.sampling, &cli->args, &cli->ledger, err);
+    if (code) return code;
+    code = weir_plan_open(&chat.plan, chat.model, &cli->options, err);
+    if (code == 0) wr_cli_plan_say(cli, chat.plan);
+    if (code == 0) code = open_and_talk(&chat, err);
+    wr_cli_editor_close(chat.editor);
+    weir_session_close(chat.session);
+    weir_engine_close(chat.engine);
+    weir_plan_close(chat.plan);
+    clear(&chat);
+    wr_mem_free(chat.messages);
+    wr_mem_free(chat.answer);
+    for (size_t i = 0; i < WR_CLI_N_OPTIONS; i++) wr_mem_free(chat.set[i]);
+    wr_cli_sampling_free(&chat.sampling);
+    return code;
+}

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+
+#include <math.h>
+#include <string.h>
+
+/*
+ * Mean negative log likelihood of ids[i + 1] after ids[i], natural log: log(sum_v exp(x_v)) - x_target in double. The sum runs
+ * over tiles of words as they come, as m + log(s) with m the largest logit so far and s = sum_v exp(x_v - m).
+ */
+struct row_sum {
+    double m, s;
+    float target;
+};
+
+struct eval {
+    struct wr_cli *cli;
+    const char *model;
+    weir_plan *plan;
+    weir_engine *engine;
+    weir_session *session;
+    int32_t *ids;
+    size_t n;
+    struct wr_cli_npy npy;
+    bool dump;
+    weir_err *err;
+    /* The block of rows whose tiles are coming; tiles of a block come with ascending words. */
+    struct row_sum *rows;
+    size_t capacity, block, next_word, n_vocab;
+    double nll;
+    uint64_t n_scored;
+};
+
+/* More than the text of a token, or its id with comma and white space, takes. */
+#define BYTES_PER_TOKEN 64
+
+static void add_words(struct row_sum *row, const float *x, size_t n)
+{
+    float top = x[0];
+    for (size_t j = 1; j < n; j++) top = x[j] > top ? x[j] : top;
+    if ((double)top > row->m) {
+        row->s *= exp(row->m - (double)top);
+        row->m = (double)top;
+    }
+    double sum = 0;
+    for (size_t j = 0; j < n; j++) sum += exp((double)x[j] - row->m);
+    row->s += sum;
+}
+
+static int on_tile(void *user, size_t row, size_t n_rows, size_t word, size_t n_words, const float *tile)
+{
+    struct eval *eval = user;
+    if (word == 0) {
+        if (n_rows > eval->capacity) {
+            wr_mem_free(eval->rows);
+            eval->rows = wr_mem_array(&eval->cli->ledger, WR_ACCOUNT_TEXT, n_rows, sizeof *eval->rows, eval->err);
+            eval->capacity = eval->rows ? n_rows : 0;
+            if (!eval->rows) return WEIR_E_NOMEM;
+        }
+        eval->block = row;
+        eval->next_word = 0;
+        for (size_t i = 0; i < n_rows; i++) eval->rows[i] = (struct row_sum){.m = -INFINITY};
+    }
+    if (row != eval->block || word != eval->next_word || n_rows > eval->capacity)
+        return wr_err(eval->err, WEIR_E_FAIL, "logits of row %zu, word %zu came out of order", row, word);
+    eval->next_word += n_words;
+    for (size_t i = 0; i < n_rows; i++) {
+        const float *x = tile + i * n_words;
+        add_words(&eval->rows[i], x, n_words);
+        if (row + i + 1 >= eval->n) continue;
+        size_t target = (size_t)eval->ids[row + i + 1];
+        if (target >= word && target < word + n_words) eval->rows[i].target = x[target - word];
+    }
+    if (eval->next_word == eval->n_vocab) {
+        for (size_t i = 0; i < n_rows && row + i + 1 < eval->n; i++) {
+            eval->nll += eval->rows[i].m + log(eval->rows[i].s) - (double)eval->rows[i].target;
+            eval->n_scored++;
+        }
+    }
+    return eval->dump ? wr_cli_npy_tile(&eval->npy, row, n_rows, word, n_words, tile, eval->err) : 0;
+}
+
+/* The ids, from --ids or of the text, before a weight is read. */
+static int read_ids(struct eval *eval, size_t next, weir_err *err)
+{
+    struct wr_cli *cli = eval->cli;
+    const weir_plan_info *info = weir_plan_get(eval->plan);
+    uint64_t positions = cli->options.n_ctx != 0 || info->n_ctx > info->n_ctx_trained ? info->n_ctx : info->n_ctx_trained;
+    wr_cli_limit_text(cli, info, true);
+    uint64_t most = positions * BYTES_PER_TOKEN < info->budget / 4 ? positions * BYTES_PER_TOKEN : info->budget / 4;
+    struct wr_cli_text text;
+    int code;
+    if (cli->args.count[WR_CLI_IDS]) {
+        if (cli->args.count[WR_CLI_FILE] && !cli->args.from_environment[WR_CLI_FILE]) return wr_err(err, WEIR_E_USAGE, "--ids and -f: give one of them");
+        code = wr_cli_text_read_file(cli, cli->args.value[WR_CLI_IDS], most, &text, err);
+        if (code) return code;
+        code = wr_cli_parse_ids(text.bytes, text.n, false, &cli->ledger, &eval->ids, &eval->n, err);
+        if (code) wr_err_prefix(err, code, "%s", cli->args.value[WR_CLI_IDS]);
+    } else {
+        weir_engine *engine;
+        code = wr_cli_text_read(cli, next, most, &text, err);
+        if (code) return code;
+        weir_options options = wr_cli_text_options(cli, info);
+        code = weir_engine_open_text(&engine, eval->model, &options, err);
+        if (code == 0) {
+            code = wr_cli_ids_of_text(cli, engine, text.bytes, text.n, false, &eval->ids, &eval->n, err);
+            weir_engine_close(engine);
+        }
+    }
+    wr_mem_free(text.bytes);
+    wr_mem_trim();
+    if (code) return code;
+    if (eval->n < 2) return wr_err(err, WEIR_E_INPUT, "%zu tokens: perplexity needs two at least", eval->n);
+    for (size_t i = 0; i < eval->n; i++)
+        if ((uint32_t)eval->ids[i] >= info->n_vocab)
+            return wr_err(err, WEIR_E_INPUT, "token id %d at index %zu is outside the vocabulary of %u", eval->ids[i], i, info->n_vocab);
+    eval->n_vocab = info->n_vocab;
+    return 0;
+}
+
+/* Without -c the context grows with the text, up to what the model was trained for. */
+static int fit_context(struct eval *eval, weir_err *err)
+{
+    const weir_plan_info *info = weir_plan_get(eval->plan);
+    weir_options options = eval->cli->options;
+    if (eval->n <= info->n_ctx) return 0;
+    if (options.n_ctx || eval->n > info->n_ctx_trained)
+        return wr_err(err, WEIR_E_CONTEXT, "the text has %zu tokens and the context %u positions (trained %u); give -c %zu or more, or a shorter text", eval->n,
+            info->n_ctx, info->n_ctx_trained, eval->n);
+    options.n_ctx = (uint32_t)eval->n;
+    weir_plan *longer;
+    int code = weir_plan_open(&longer, eval->model, &options, err);
+    if (code) return code;
+    weir_plan_close(eval->plan);
+    eval->plan = longer;
+    return 0;
+}
+
+static void report(struct eval *eval, uint64_t hash)
+{
+    struct wr_cli *cli = eval->cli;
+    struct wr_cli_out *out = &cli->out;
+    double nll = eval->nll / (double)eval->n_scored;
+    char digits[17];
+    for (int i = 0; i < 16; i++) digits[i] = "0123456789abcdef"[hash >> (60 - 4 * i) & 15];
+    digits[16] = 0;
+    if (!cli->json) {
+        wr_cli_printf(out, "tokens      %zu\nnll         %.9g\nperplexity  %.9g\n", eval->n, nll, exp(nll));
+        if (cli->args.count[WR_CLI_HASH]) wr_cli_printf(out, "logits      %s\n", digits);
+        return;
+    }
+    const struct wr_cli_result result = {.engine = eval->engine, .session = eval->session, .prompt_ids = eval->ids, .n_prompt = eval->n};
+    wr_cli_json_begin(out);
+    wr_cli_report_json(cli, &result);
+    wr_cli_json_add(out, "n_tokens", json_integer((json_int_t)eval->n));
+    wr_cli_json_add(out, "nll", json_real(nll));
+    wr_cli_json_add(out, "perplexity", isfinite(exp(nll)) ? json_real(exp(nll)) : json_null());
+    if (eval->dump) wr_cli_json_add(out, "logits_fnv64", json_string(digits));
+    wr_cli_json_end(out);
+}
+
+static int evaluate(struct eval *eval, weir_err *err)
+{
+    struct wr_cli *cli = eval->cli;
+    uint64_t hash = 0;
+    int code = weir_engine_open(&eval->engine, eval->plan, err);
+    if (code) return code;
+    eval->plan = NULL;
+    code = weir_session_open(&eval->session, eval->engine, err);
+    if (code) return code;
+    code = weir_session_eval(eval->session, eval->ids, eval->n, on_tile, eval, err);
+    wr_cli_progress_clear(cli);
+    if (code == 0 && eval->n_scored != eval->n - 1)
+        code = wr_err(err, WEIR_E_FAIL, "%llu of %zu rows were scored", (unsigned long long)eval->n_scored, eval->n - 1);
+    if (code == 0 && eval->dump && (cli->json || cli->args.count[WR_CLI_HASH])) code = wr_cli_npy_hash(&eval->npy, &hash, err);
+    if (code == 0 && eval->dump) code = wr_cli_file_commit(&eval->npy.file, err);
+    if (code) return code;
+    report(eval, hash);
+    code = wr_cli_flush(&cli->out, err);
+    if (cli->args.count[WR_CLI_STATS]) wr_cli_report_stats(cli, eval->engine, eval->session);
+    return code;
+}
+
+int wr_cli_cmd_eval(struct wr_cli *cli, weir_err *err)
+{
+    struct eval eval = {.cli = cli, .err = err, .dump = cli->args.count[WR_CLI_LOGITS] > 0};
+    size_t next;
+    int code = wr_cli_model_path(cli, &eval.model, &next, err);
+    if (code == 0) code = wr_cli_no_more_arguments(cli, next, err);
+    if (code == 0 && cli->args.count[WR_CLI_HASH] && !eval.dump) code = wr_err(err, WEIR_E_USAGE, "--hash is of the file of --logits: give both");
+    if (code == 0) code = wr_cli_engine_options(cli, err);
+    if (code == 0) code = weir_plan_open(&eval.plan, eval.model, &cli->options, err);
+    if (code == 0) code = read_ids(&eval, next, err);
+    if (code == 0) code = fit_context(&eval, err);
+    if (code == 0 && eval.dump) code = wr_cli_npy_open(&eval.npy, cli->args.value[WR_CLI_LOGITS], eval.n, eval.n_vocab, &cli->ledger, err);
+    if (code == 0) wr_cli_plan_say(cli, eval.plan);
+    if (code == 0) code = evaluate(&eval, err);
+    wr_cli_file_discard(&eval.npy.file);
+    weir_session_close(eval.session);
+    weir_engine_close(eval.engine);
+    weir_plan_close(eval.plan);
+    wr_mem_free(eval.ids);
+    wr_mem_free(eval.rows);
+    return code;
+}

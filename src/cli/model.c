@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From options to a plan and to sampling. */
+#include "base/os.h"
+#include "cli/cli.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+int wr_cli_model_path(struct wr_cli *cli, const char **path, size_t *next, weir_err *err)
+{
+    const struct wr_cli_args *args = &cli->args;
+    bool option = args->count[WR_CLI_MODEL] && !(args->from_environment[WR_CLI_MODEL] && args->n_positional > 0);
+    *next = option ? 0 : 1;
+    if (!option && args->n_positional == 0) {
+        const struct wr_cli_command *command = &wr_cli_commands[args->command];
+        return wr_err(err, WEIR_E_USAGE, "no model: weir %s %s", command->name, command->arguments);
+    }
+    *path = option ? args->value[WR_CLI_MODEL] : args->positional[0];
+    if (!**path) return wr_err(err, WEIR_E_USAGE, "the model's name is empty");
+    return 0;
+}
+
+int wr_cli_no_more_arguments(struct wr_cli *cli, size_t next, weir_err *err)
+{
+    if (next >= cli->args.n_positional) return 0;
+    return wr_err(err, WEIR_E_USAGE, "'%.100s' is one argument too many (quote a text of several words)", cli->args.positional[next]);
+}
+
+int wr_cli_engine_options(struct wr_cli *cli, weir_err *err)
+{
+    weir_options_init(&cli->options);
+    cli->options.log = wr_cli_log;
+    cli->options.log_user = cli;
+    cli->options.progress = wr_cli_progress;
+    cli->options.progress_user = cli;
+    cli->options.cancel = wr_cli_cancel();
+    for (size_t i = 0; i < WR_CLI_N_OPTIONS; i++) {
+        const struct wr_cli_option *option = &wr_cli_options[i];
+        if (option->kind != WR_CLI_ENGINE || !cli->args.count[i]) continue;
+        int code = weir_options_set(&cli->options, option->name, option->argument ? cli->args.value[i] : "on", err);
+        if (code && cli->args.from_environment[i]) { /* the library names the option */
+            char origin[64];
+            wr_err_prefix(err, code, "%s", wr_cli_option_origin(&cli->args, (enum wr_cli_option_id)i, origin));
+        }
+        if (code) return code;
+    }
+    return 0;
+}
+
+void wr_cli_plan_say(struct wr_cli *cli, const weir_plan *plan)
+{
+    const weir_plan_info *info = weir_plan_get(plan);
+    if (cli->verbose && !cli->quiet) {
+        wr_cli_report_plan(&cli->err, info);
+        (void)wr_cli_flush(&cli->err, NULL);
+    } else if (!cli->options.memory_bytes || !cli->options.n_ctx) {
+        /* What was chosen for the user is said, not guessed. */
+        char size[32];
+        wr_cli_notice(cli, "memory %s (%s), context %u", wr_cli_size(info->budget, size), info->budget_origin, info->n_ctx);
+    }
+}
+
+#define TEXT_OF_PROCESS (2ull << 20)
+#define TEXT_PER_POSITION 64 /* WR_TEXT_OF_CALLER of the plan */
+
+void wr_cli_limit_text(struct wr_cli *cli, const weir_plan_info *info, bool early)
+{
+    uint64_t left = info->budget;
+    for (uint32_t i = 0; i < info->n_accounts; i++) {
+        const char *name = info->accounts[i].name;
+        if (!strcmp(name, "process") || !strcmp(name, "tokenizer") || !strcmp(name, "meta"))
+            left -= info->accounts[i].reserved < left ? info->accounts[i].reserved : left;
+    }
+    wr_ledger_limit(&cli->ledger, WR_ACCOUNT_TEXT, TEXT_OF_PROCESS + (early ? left / 2 : (uint64_t)TEXT_PER_POSITION * info->n_ctx));
+}
+
+weir_options wr_cli_text_options(const struct wr_cli *cli, const weir_plan_info *info)
+{
+    weir_options options = cli->options;
+    options.memory_bytes = info->budget;
+    return options;
+}
+
+void wr_cli_check_peak(struct wr_cli *cli, const weir_plan_info *info)
+{
+    uint64_t peak = wr_os_usage().peak_rss_bytes;
+    if (peak > info->budget && strcmp(cli->options.io, "mmap") != 0)
+        wr_cli_warn(cli, "the process took %llu bytes at its peak, more than its budget of %llu; please report this", (unsigned long long)peak,
+            (unsigned long long)info->budget);
+}
+
+int wr_cli_ids_of_text(struct wr_cli *cli, weir_engine *engine, const char *text, size_t n, bool special, int32_t **ids, size_t *n_ids, weir_err *err)
+{
+    int32_t *theirs;
+    int code = weir_tokenize(engine, text, n, special || cli->args.count[WR_CLI_PARSE_SPECIAL], true, &theirs, n_ids, err);
+    if (code) return code;
+    *ids = wr_mem_array(&cli->ledger, WR_ACCOUNT_TEXT, *n_ids, sizeof **ids, err);
+    if (*ids) memcpy(*ids, theirs, *n_ids * sizeof **ids);
+    weir_free(theirs);
+    return *ids ? 0 : WEIR_E_NOMEM;
+}
+
+static int parse_bias(struct wr_cli_sampling *s, const char *item, weir_err *err)
+{
+    const char *equals = strchr(item, '=');
+    char number[24];
+    uint64_t id;
+    double bias;
+    size_t n = equals ? (size_t)(equals - item) : 0;
+    bool good = n > 0 && n < sizeof number;
+    if (good) {
+        memcpy(number, item, n);
+        number[n] = 0;
+        good = wr_cli_parse_u64(number, &id) && id <= INT32_MAX && wr_cli_parse_f64(equals + 1, &bias) && bias >= -1e9 && bias <= 1e9;
+    }
+    if (!good) return wr_err(err, WEIR_E_USAGE, "--logit-bias: '%.80s' is not ID=X, such as 42=-1.5", item);
+    s->bias_ids[s->sampling.n_bias] = (int32_t)id;
+    s->bias[s->sampling.n_bias++] = (float)bias;
+    return 0;
+}
+
+static int parse_seed(struct wr_cli_sampling *s, const struct wr_cli_args *args, weir_err *err)
+{
+    if (!args->count[WR_CLI_SEED] || strcmp(args->value[WR_CLI_SEED], "random") != 0)
+        return wr_cli_u64(args, WR_CLI_SEED, 0, UINT64_MAX, &s->sampling.seed, err);
+    if (getrandom(&s->sampling.seed, sizeof s->sampling.seed, 0) != (ssize_t)sizeof s->sampling.seed)
+        return wr_err(err, WEIR_E_FAIL, "--seed random: the system gave no random number; give a number");
+    return 0;
+}
+
+int wr_cli_sampling_init(struct wr_cli_sampling *s, const struct wr_cli_args *args, struct wr_ledger *ledger, weir_err *err)
+{
+    memset(s, 0, sizeof *s);
+    weir_sampling_init(&s->sampling);
+    s->sampling.seed = 0;
+    weir_sampling *to = &s->sampling;
+    uint64_t top_k = (uint64_t)to->top_k, last = to->penalty_last;
+    s->n_given = args->count[WR_CLI_N] > 0;
+    int code = parse_seed(s, args, err);
+    if (code == 0) code = wr_cli_u64(args, WR_CLI_N, 0, UINT64_MAX - 1, &s->n_max, err);
+    if (code == 0) code = wr_cli_u64(args, WR_CLI_TOP_K, 0, INT32_MAX, &top_k, err);
+    if (code == 0) code = wr_cli_u64(args, WR_CLI_REPEAT_LAST, 0, 4096, &last, err);
+    if (code == 0) code = wr_cli_f32(args, WR_CLI_TEMP, 0, 1000, &to->temp, err);
+    if (code == 0) code = wr_cli_f32(args, WR_CLI_TOP_P, 0, 1, &to->top_p, err);
+    if (code == 0) code = wr_cli_f32(args, WR_CLI_MIN_P, 0, 1, &to->min_p, err);
+    if (code == 0) code = wr_cli_f32(args, WR_CLI_REPEAT_PENALTY, 0.01, 100, &to->repeat_penalty, err);
+    if (code == 0) code = wr_cli_f32(args, WR_CLI_PRESENCE_PENALTY, -100, 100, &to->presence_penalty, err);
+    if (code == 0) code = wr_cli_f32(args, WR_CLI_FREQUENCY_PENALTY, -100, 100, &to->frequency_penalty, err);
+    if (code) return code;
+    to->top_k = (int32_t)top_k;
+    to->penalty_last = (uint32_t)last;
+
+    s->bias_ids = wr_mem_array(ledger, WR_ACCOUNT_TEXT, args->count[WR_CLI_LOGIT_BIAS], sizeof *s->bias_ids, err);
+    s->bias = wr_mem_array(ledger, WR_ACCOUNT_TEXT, args->count[WR_CLI_LOGIT_BIAS], sizeof *s->bias, err);
+    s->stops = wr_mem_array(ledger, WR_ACCOUNT_TEXT, args->count[WR_CLI_STOP], sizeof *s->stops, err);
+    if (!s->bias_ids || !s->bias || !s->stops) code = WEIR_E_NOMEM;
+    for (size_t i = 0; code == 0 && i < args->n_items; i++) {
+        const struct wr_cli_item *item = &args->items[i];
+        if (item->option == WR_CLI_LOGIT_BIAS) code = parse_bias(s, item->value, err);
+        if (item->option == WR_CLI_STOP && !*item->value) code = wr_err(err, WEIR_E_USAGE, "--stop: an empty text would end before the first token");
+        if (item->option == WR_CLI_STOP) s->stops[s->n_stops++] = item->value;
+    }
+    to->bias_ids = s->bias_ids;
+    to->bias = s->bias;
+    if (code) wr_cli_sampling_free(s);
+    return code;
+}
+
+void wr_cli_sampling_free(struct wr_cli_sampling *s)
+{
+    wr_mem_free(s->bias_ids);
+    wr_mem_free(s->bias);
+    wr_mem_free(s->stops);
+    s->bias_ids = NULL;
+    s->bias = NULL;
+    s->stops = NULL;
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Planned beside measured: the JSON members that run and eval share, --stats, and the plan itself. docs/JSON.md lists every field. */
+#include "cli/cli.h"
+
+#include <string.h>
+#include "base/os.h"
+
+/* Decode passes per second that the reads alone allow; 0: unknown, since nothing is read or no rate was seen. */
+static double rate_of_reads(uint64_t bytes_per_token, double bytes_per_second)
+{
+    return bytes_per_token > 0 && bytes_per_second > 0 ? bytes_per_second / (double)bytes_per_token : 0;
+}
+
+static double per_second(uint64_t n, double seconds) { return seconds > 0 ? (double)n / seconds : 0; }
+
+static json_t *accounts_json(const weir_plan_info *info)
+{
+    json_t *all = json_object();
+    for (uint32_t i = 0; i < info->n_accounts; i++) {
+        const weir_account_info *account = &info->accounts[i];
+        json_object_set_new(all, account->name, json_pack("{s:I, s:I}", "reserved", (json_int_t)account->reserved, "peak", (json_int_t)account->peak));
+    }
+    return all;
+}
+
+static json_t *memory_json(const weir_plan_info *info, json_t *peak_rss)
+{
+    return json_pack("{s:I, s:o, s:o, s:o}", "budget", (json_int_t)info->budget, "budget_origin", wr_cli_json_string(info->budget_origin), "peak_rss", peak_rss,
+        "accounts", accounts_json(info));
+}
+
+static json_t *residency_json(const weir_plan_info *info)
+{
+    return json_pack("{s:I, s:I, s:I}", "pinned", (json_int_t)info->pinned, "streamed", (json_int_t)info->streamed, "cached", (json_int_t)0);
+}
+
+static json_t *kv_json(const weir_plan_info *info)
+{
+    return json_pack("{s:o, s:I, s:I, s:I, s:I}", "type", wr_cli_json_string(info->kv), "context", (json_int_t)info->n_ctx, "resident",
+        (json_int_t)info->kv_resident, "on_disk", (json_int_t)0, "bytes_per_position", (json_int_t)info->kv_bytes_per_position);
+}
+
+static json_t *warnings_json(const struct wr_cli *cli)
+{
+    json_t *all = json_array();
+    for (uint32_t i = 0; i < cli->n_warnings && i < WR_CLI_WARNINGS; i++) json_array_append_new(all, wr_cli_json_string(cli->warning[i]));
+    if (cli->n_warnings > WR_CLI_WARNINGS) json_array_append_new(all, json_sprintf("and %u more", cli->n_warnings - WR_CLI_WARNINGS));
+    return all;
+}
+
+const char *wr_cli_finish_name(enum weir_finish finish)
+{
+    return finish == WEIR_FINISH_STOP ? "stop" : finish == WEIR_FINISH_LENGTH ? "length" : "interrupted";
+}
+
+/* Bytes that decode passes read, per pass; 0 when there was none. */
+static double measured_bytes_per_token(const weir_session_info *s)
+{
+    return s->n_decode ? (double)(s->decode_bytes + s->decode_row_bytes) / (double)s->n_decode : 0;
+}
+
+void wr_cli_report_json(struct wr_cli *cli, const struct wr_cli_result *result)
+{
+    struct wr_cli_out *out = &cli->out;
+    const weir_plan_info *info = weir_engine_plan(result->engine);
+    weir_io_info io = weir_engine_io(result->engine);
+    weir_session_info s = weir_session_stats(result->session);
+
+    wr_cli_json_add(out, "model", wr_cli_json_string(info->model));
+    wr_cli_json_add(out, "arch", wr_cli_json_string(info->arch));
+    wr_cli_json_add(out, "isa", wr_cli_json_string(info->isa));
+    wr_cli_json_add(out, "numerics", json_integer(WEIR_NUMERICS));
+    wr_cli_json_add(out, "threads", json_integer(info->n_threads));
+    wr_cli_json_u64(out, "seed", result->seed);
+    wr_cli_json_ids(out, "prompt_ids", result->prompt_ids, result->n_prompt);
+    wr_cli_json_ids(out, "ids", result->ids, result->n_ids);
+    wr_cli_json_add(out, "text", wr_cli_json_text(result->text ? result->text : "", result->n_text));
+    wr_cli_json_add(out, "finish", json_string(wr_cli_finish_name(result->finish)));
+    wr_cli_json_add(out, "n_prompt", json_integer((json_int_t)result->n_prompt));
+    wr_cli_json_add(out, "n_generated", json_integer((json_int_t)result->n_ids));
+    wr_cli_json_add(out, "memory", memory_json(info, json_integer((json_int_t)wr_os_usage().peak_rss_bytes)));
+    wr_cli_json_add(out, "io",
+        json_pack("{s:o, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:I, s:o, s:f}", "engine", wr_cli_json_string(io.engine),
+            "direct", io.direct, "bytes_read", (json_int_t)io.bytes_read, "bytes_written", (json_int_t)io.bytes_written, "reads", (json_int_t)io.reads,
+            "bytes_read_weights", (json_int_t)io.bytes_read_weights, "bytes_read_kv", (json_int_t)0, "bytes_read_experts", (json_int_t)0, "bytes_read_pinned",
+            (json_int_t)io.bytes_read_pinned, "bytes_read_sample", (json_int_t)io.bytes_read_sample, "bytes_read_rows", (json_int_t)io.bytes_read_rows,
+            "bytes_seam", (json_int_t)io.bytes_seam, "bytes_per_token", s.n_decode ? json_real(measured_bytes_per_token(&s)) : json_null(),
+            "bytes_per_token_disk", s.n_decode ? json_real((double)s.decode_disk_bytes / (double)s.n_decode) : json_null(), "bytes_per_token_planned",
+            (json_int_t)info->bytes_per_token, "floor_bytes_per_token", (json_int_t)info->floor_bytes_per_token, "load_rate", wr_cli_json_rate(io.load_rate),
+            "load_seconds", io.load_seconds));
+    wr_cli_json_add(out, "residency", residency_json(info));
+    wr_cli_json_add(out, "rates",
+        json_pack("{s:o, s:o, s:o, s:o}", "prefill", wr_cli_json_rate(per_second(s.n_prefill, s.prefill_seconds)), "decode",
+            wr_cli_json_rate(per_second(s.n_decode, s.decode_seconds)), "prefill_predicted", json_null(), "decode_predicted",
+            wr_cli_json_rate(rate_of_reads(info->bytes_per_token, io.load_rate))));
+    wr_cli_json_add(out, "stalls", json_pack("{s:f, s:f}", "io", io.stall_io_seconds, "compute", io.stall_compute_seconds));
+    wr_cli_json_add(out, "kv", kv_json(info));
+    wr_cli_json_add(out, "spec", json_pack("{s:s, s:i, s:i, s:I}", "mode", "off", "drafted", 0, "accepted", 0, "passes", (json_int_t)s.n_decode));
+    wr_cli_json_add(out, "experts", json_null());
+    wr_cli_json_add(out, "warnings", warnings_json(cli));
+}
+
+static void accounts_table(struct wr_cli_out *out, const weir_plan_info *info, bool peaks)
+{
+    char reserved[32], peak[32];
+    uint64_t sum = 0;
+    wr_cli_printf(out, "%-16s %12s%s\n", "account", "reserved", peaks ? "         peak" : "");
+    for (uint32_t i = 0; i < info->n_accounts; i++) {
+        const weir_account_info *account = &info->accounts[i];
+        sum += account->reserved;
+        wr_cli_printf(out, "  %-14s %12s", account->name, wr_cli_size(account->reserved, reserved));
+        if (peaks) wr_cli_printf(out, " %12s", wr_cli_size(account->peak, peak));
+        wr_cli_printf(out, "\n");
+    }
+    wr_cli_printf(out, "  %-14s %12s", "sum", wr_cli_size(sum, reserved));
+    if (peaks) wr_cli_printf(out, " %12s  (largest resident size of the process)", wr_cli_size(wr_os_usage().peak_rss_bytes, peak));
+    wr_cli_printf(out, "\n");
+}
+
+void wr_cli_report_stats(struct wr_cli *cli, weir_engine *engine, weir_session *session)
+{
+    struct wr_cli_out *out = &cli->err;
+    const weir_plan_info *info = weir_engine_plan(engine);
+    weir_io_info io = weir_engine_io(engine);
+    weir_session_info s = weir_session_stats(session);
+    char a[32], b[32], c[32];
+
+    wr_cli_progress_clear(cli);
+    wr_cli_printf(out, "model            %s, %s, %u threads, %s\n", info->arch, info->isa, info->n_threads, info->model);
+    wr_cli_printf(out, "budget           %s (%s)\n", wr_cli_size(info->budget, a), info->budget_origin);
+    accounts_table(out, info, true);
+    wr_cli_printf(out, "weights          pinned %s, streamed %s a pass\n", wr_cli_size(info->pinned, a), wr_cli_size(info->streamed, b));
+    wr_cli_printf(out, "load             %s pinned and %s read to learn the disk's rate, %.2f s", wr_cli_size(io.bytes_read_pinned, a),
+        wr_cli_size(io.bytes_read_sample, b), io.load_seconds);
+    wr_cli_printf(out, io.load_rate > 0 ? ", %.0f MB/s\n" : "\n", io.load_rate * 1e-6);
+    wr_cli_printf(out, "prefill          %llu tokens in %.2f s, %.2f tokens/s\n", (unsigned long long)s.n_prefill, s.prefill_seconds,
+        per_second(s.n_prefill, s.prefill_seconds));
+    double decode = per_second(s.n_decode, s.decode_seconds), predicted = rate_of_reads(info->bytes_per_token, io.load_rate);
+    double ceiling = rate_of_reads(info->floor_bytes_per_token, io.load_rate);
+    wr_cli_printf(out, "decode           %llu tokens in %.2f s, %.2f tokens/s", (unsigned long long)s.n_decode, s.decode_seconds, decode);
+    if (predicted > 0)
+        wr_cli_printf(out, "; predicted %.2f, ratio %.2f; ceiling of the floor %.2f, ratio %.2f\n", predicted, decode / predicted, ceiling, decode / ceiling);
+    else
+        wr_cli_printf(out, "; predicted: unknown, %s\n", info->bytes_per_token ? "no rate was seen while loading" : "nothing is streamed");
+    if (s.n_decode)
+        wr_cli_printf(out, "read per token   %s measured, %s planned, %s floor\n", wr_cli_size((uint64_t)measured_bytes_per_token(&s), a),
+            wr_cli_size(info->bytes_per_token, b), wr_cli_size(info->floor_bytes_per_token, c));
+    wr_cli_printf(out, "read in all      %s in %llu reads by %s%s; copied at seams %s\n", wr_cli_size(io.bytes_read, a), (unsigned long long)io.reads,
+        io.engine, io.direct ? ", direct" : ", buffered", wr_cli_size(io.bytes_seam, b));
+    wr_cli_printf(out, "stalls           compute waited %.3f s for reads, reads waited %.3f s for a slot\n", io.stall_io_seconds, io.stall_compute_seconds);
+    (void)wr_cli_flush(out, NULL);
+}
+
+/* Without a measured profile the plan knows what must be moved, not how fast. */
+static const char *bound(const weir_plan_info *info) { return info->streamed > 0 ? "disk" : "memory"; }
+
+void wr_cli_report_plan(struct wr_cli_out *out, const weir_plan_info *info)
+{
+    char a[32], b[32], c[32];
+    wr_cli_printf(out, "model            ");
+    wr_cli_put_escaped(out, info->model, 1000);
+    wr_cli_printf(out, "\n                 %s, %u layers, n_embd %u, n_vocab %u, file %s, weights %s\n", info->arch, info->n_layer, info->n_embd, info->n_vocab,
+        wr_cli_size(info->file_bytes, a), wr_cli_size(info->weight_bytes, b));
+    wr_cli_printf(out, "machine          %s, %u threads\n", info->isa, info->n_threads);
+    wr_cli_printf(out, "budget           %s (%s); the smallest that works is %s (%llu bytes)\n", wr_cli_size(info->budget, a), info->budget_origin,
+        wr_cli_size(info->min_budget, b), (unsigned long long)info->min_budget);
+    wr_cli_printf(out, "context          %u positions; trained %u; this budget could hold %u\n", info->n_ctx, info->n_ctx_trained, info->max_context);
+    wr_cli_printf(
+        out, "keys and values  %s, %s a position, %s resident\n", info->kv, wr_cli_size(info->kv_bytes_per_position, a), wr_cli_size(info->kv_resident, b));
+    double whole = (double)(info->pinned + info->streamed);
+    wr_cli_printf(out, "weights          pinned %s (%.0f %%), streamed %s in %llu extents\n", wr_cli_size(info->pinned, a),
+        whole > 0 ? 100 * (double)info->pinned / whole : 0, wr_cli_size(info->streamed, b), (unsigned long long)info->n_extents_streamed);
+    wr_cli_printf(out, "passes           prefill in chunks of %u rows; ring %s, largest extent %s\n", info->n_chunk, wr_cli_size(info->ring, a),
+        wr_cli_size(info->extent, b));
+    wr_cli_printf(out, "read per token   %s; floor %s\n", wr_cli_size(info->bytes_per_token, a), wr_cli_size(info->floor_bytes_per_token, c));
+    wr_cli_printf(out, "rates            unknown without a measured profile; bound by %s\n", bound(info));
+    accounts_table(out, info, false);
+}
+
+void wr_cli_report_plan_json(struct wr_cli *cli, const weir_plan_info *info)
+{
+    struct wr_cli_out *out = &cli->out;
+    wr_cli_json_begin(out);
+    wr_cli_json_add(out, "model", wr_cli_json_string(info->model));
+    wr_cli_json_add(out, "arch", wr_cli_json_string(info->arch));
+    wr_cli_json_add(out, "isa", wr_cli_json_string(info->isa));
+    wr_cli_json_add(out, "numerics", json_integer(WEIR_NUMERICS));
+    wr_cli_json_add(out, "threads", json_integer(info->n_threads));
+    wr_cli_json_add(out, "layers", json_integer(info->n_layer));
+    wr_cli_json_add(out, "file_bytes", json_integer((json_int_t)info->file_bytes));
+    wr_cli_json_add(out, "weight_bytes", json_integer((json_int_t)info->weight_bytes));
+    wr_cli_json_add(out, "memory", memory_json(info, json_null()));
+    wr_cli_json_add(out, "residency", residency_json(info));
+    wr_cli_json_add(out, "kv", kv_json(info));
+    wr_cli_json_add(out, "io",
+        json_pack("{s:s, s:o, s:I, s:I, s:I, s:I, s:I}", "engine", cli->options.io, "direct",
+            cli->options.direct == WEIR_DIRECT_AUTO ? json_null() : json_boolean(cli->options.direct == WEIR_DIRECT_ON), "bytes_per_token",
+            (json_int_t)info->bytes_per_token, "floor_bytes_per_token", (json_int_t)info->floor_bytes_per_token, "extents",
+            (json_int_t)info->n_extents_streamed, "extent", (json_int_t)info->extent, "ring", (json_int_t)info->ring));
+    wr_cli_json_add(out, "rates", json_pack("{s:n, s:n, s:n, s:n}", "prefill", "decode", "prefill_predicted", "decode_predicted"));
+    wr_cli_json_add(out, "bound", json_string(bound(info)));
+    wr_cli_json_add(out, "chunk", json_integer(info->n_chunk));
+    wr_cli_json_add(out, "min_budget", json_integer((json_int_t)info->min_budget));
+    wr_cli_json_add(out, "max_context", json_integer(info->max_context));
+    wr_cli_json_add(out, "trained_context", json_integer(info->n_ctx_trained));
+    wr_cli_json_add(out, "warnings", warnings_json(cli));
+    wr_cli_json_end(out);
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the bodies of weir.h share; nobody else includes it. */
+#ifndef WR_ENGINE_H
+#define WR_ENGINE_H
+
+#include <weir/weir.h>
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/team.h"
+#include "format/catalog.h"
+#include "memory/kv.h"
+#include "memory/pager.h"
+#include "model/pass.h"
+#include "text/template.h"
+#include "text/vocab.h"
+
+struct weir_plan {
+    struct wr_ledger ledger;
+    struct wr_log log;
+    weir_options options;
+    struct wr_catalog catalog;
+    struct wr_model model;
+    struct wr_plan plan;
+    struct wr_vocab_config vocab;
+    const struct wr_kernels *kernels;
+    uint64_t sample_bytes; /* of scratch: the sampler's work space */
+    char path[4096], budget_origin[96];
+    weir_account_info accounts[WR_N_ACCOUNTS];
+    weir_plan_info info;
+};
+
+struct weir_engine {
+    weir_plan *plan; /* owned */
+    struct wr_vocab *vocab;
+    size_t longest_token;     /* bytes in the file, at least as many as it prints */
+    struct wr_template *chat; /* opened at the first use */
+    bool text_only;
+    struct wr_arena arena;
+    struct wr_device device;
+    struct wr_team *team;
+    struct wr_pager *pager;
+    struct wr_kv kv;
+    void *sample_work;
+    struct wr_pass pass;
+    bool has_session;
+};
+
+struct weir_session {
+    weir_engine *engine;
+    int32_t *ids;             /* [n_ctx] */
+    struct wr_pass_row *rows; /* [n_chunk] */
+    size_t n;                 /* positions whose keys and values are stored */
+    float *logits;            /* [n_vocab] after position n - 1; NULL: none */
+    weir_session_info info;
+    uint64_t decode_disk_begin;
+    uint64_t bytes_rows; /* the pager's count when the last pass ended */
+};
+
+/* Opens the catalog and what the plan needs of model and vocabulary; `text_only`: no model. */
+int wr_plan_read(weir_plan **out, const char *path, const weir_options *, bool text_only, weir_err *);
+/* The ledger of handles, which exist before and outlive the ledger of an engine. Charged to PROCESS. */
+struct wr_ledger *wr_engine_host_ledger(void);
+int wr_engine_load_vocab(weir_engine *, weir_err *);
+int wr_engine_open_chat(weir_engine *, weir_err *); /* compiles the chat template, once */
+/* Tests replace the device that engines are opened with; NULL: the CPU. */
+extern void (*wr_engine_device)(struct wr_device *);
+
+#endif

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* weir_plan: reads headers, asks every layer what it needs, and lets memory/plan.c decide. */
+#include <stdio.h>
+#include <string.h>
+#include "base/os.h"
+#include "engine/engine.h"
+#include "generate/sampler.h"
+
+#define BUDGET_STEP (16ull << 20)
+
+struct wr_ledger *wr_engine_host_ledger(void)
+{
+    static struct wr_ledger ledger;
+    static _Atomic int state;
+    int fresh = 0;
+    if (atomic_compare_exchange_strong(&state, &fresh, 1)) {
+        wr_ledger_init(&ledger);
+        atomic_store(&state, 2);
+    }
+    while (atomic_load(&state) != 2) {}
+    return &ledger;
+}
+
+static int token_id(const struct wr_catalog *c, const char *key, uint32_t n_tokens, int32_t *out, weir_err *err)
+{
+    uint64_t id;
+    *out = -1;
+    int rc = wr_catalog_u64(c, key, UINT32_MAX, &id, err);
+    if (rc <= 0) return rc;
+    if (id >= n_tokens)
+        return wr_err(
+            err, WEIR_E_FORMAT, "%s: key %s is %llu, but the vocabulary has %u tokens", wr_file_label(c->files[0].path), key, (unsigned long long)id, n_tokens);
+    *out = (int32_t)id;
+    return 0;
+}
+
+static int read_vocab_config(weir_plan *p, weir_err *err)
+{
+    const struct wr_catalog *c = &p->catalog;
+    struct wr_vocab_config *v = &p->vocab;
+    const char *path = wr_file_label(c->files[0].path);
+    int rc = wr_catalog_str(c, "tokenizer.ggml.model", &v->model, err);
+    if (rc < 0) return rc;
+    if (rc == 0) return wr_err(err, WEIR_E_UNSUPPORTED, "%s: there is no tokenizer in the file (key tokenizer.ggml.model)", path);
+    if ((rc = wr_catalog_str(c, "tokenizer.ggml.pre", &v->pre, err)) < 0) return rc;
+    const struct wr_meta *tokens = wr_catalog_meta(c, "tokenizer.ggml.tokens"), *merges = wr_catalog_meta(c, "tokenizer.ggml.merges"),
+                         *types = wr_catalog_meta(c, "tokenizer.ggml.token_type");
+    if (tokens == NULL || tokens->type != WR_META_ARRAY || tokens->element != WR_META_STRING || tokens->count == 0 || tokens->count > (1u << 24))
+        return wr_err(err, WEIR_E_FORMAT, "%s: key tokenizer.ggml.tokens is not an array of 1 to 2^24 strings", path);
+    if (merges != NULL && (merges->type != WR_META_ARRAY || merges->element != WR_META_STRING || merges->count > (1u << 24)))
+        return wr_err(err, WEIR_E_FORMAT, "%s: key tokenizer.ggml.merges is not an array of up to 2^24 strings", path);
+    if (types != NULL && (types->type != WR_META_ARRAY || types->count != tokens->count || (types->element != WR_META_I32 && types->element != WR_META_U32)))
+        return wr_err(err, WEIR_E_FORMAT, "%s: key tokenizer.ggml.token_type is not an array of %llu integers", path, (unsigned long long)tokens->count);
+    v->n_tokens = (uint32_t)tokens->count;
+    v->n_merges = merges != NULL ? (uint32_t)merges->count : 0;
+    v->token_bytes = tokens->bytes > 8 * tokens->count ? tokens->bytes - 8 * tokens->count : 0;
+    struct {
+        const char *key;
+        int32_t *id;
+    } ids[] = {{"tokenizer.ggml.bos_token_id", &v->bos}, {"tokenizer.ggml.eos_token_id", &v->eos}, {"tokenizer.ggml.eot_token_id", &v->eot},
+        {"tokenizer.ggml.eom_token_id", &v->eom}, {"tokenizer.ggml.unknown_token_id", &v->unknown}, {"tokenizer.ggml.padding_token_id", &v->pad}};
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
+        if ((rc = token_id(c, ids[i].key, v->n_tokens, ids[i].id, err)) < 0) return rc;
+    static const char *const ends[] = {"tokenizer.ggml.fim_pad_token_id", "tokenizer.ggml.fim_rep_token_id", "tokenizer.ggml.fim_sep_token_id"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        if ((rc = token_id(c, ends[i], v->n_tokens, &v->ends[v->n_ends], err)) < 0) return rc;
+        v->n_ends += v->ends[v->n_ends] >= 0;
+    }
+    rc = wr_catalog_bool(c, "tokenizer.ggml.add_bos_token", &v->add_bos, err);
+    v->add_bos_set = rc == 1;
+    if (rc < 0) return rc;
+    rc = wr_catalog_bool(c, "tokenizer.ggml.add_eos_token", &v->add_eos, err);
+    return rc < 0 ? rc : 0;
+}
+
+static int choose_budget(weir_plan *p, weir_err *err)
+{
+    if (p->options.memory_bytes != 0) {
+        snprintf(p->budget_origin, sizeof p->budget_origin, "--memory");
+        return 0;
+    }
+    struct wr_os_memory m = wr_os_memory("");
+    /* Down to whole steps: the system's counters drift by a MiB from run to run, the choice should not. */
+    uint64_t most = m.available_bytes / 4 * 3;
+    p->options.memory_bytes = wr_round_down(most, most < 16 * BUDGET_STEP ? BUDGET_STEP / 8 : BUDGET_STEP);
+    snprintf(p->budget_origin, sizeof p->budget_origin, "3/4 of %s", m.origin);
+    if (p->options.memory_bytes == 0) return wr_err(err, WEIR_E_BUDGET, "no memory is available (%s); give --memory", m.origin);
+    return 0;
+}
+
+static void fill_info(weir_plan *p)
+{
+    const struct wr_plan *plan = &p->plan;
+    const struct wr_hparams *hp = &p->model.hp;
+    uint32_t n = 0;
+    for (int a = 0; a < WR_N_ACCOUNTS; a++) p->accounts[n++] = (weir_account_info){wr_account_name(a), plan->account[a], 0};
+    p->info = (weir_plan_info){.model = p->path,
+        .arch = p->model.arch->name,
+        .isa = p->kernels->level,
+        .kv = p->options.kv == WEIR_KV_F16 ? "f16" : "f32",
+        .n_threads = p->options.n_threads,
+        .n_ctx = plan->n_ctx,
+        .n_ctx_trained = hp->n_ctx_trained,
+        .n_chunk = plan->n_chunk,
+        .n_vocab = hp->n_vocab,
+        .n_layer = hp->n_layer,
+        .n_embd = hp->n_embd,
+        .file_bytes = p->catalog.files[0].bytes,
+        .weight_bytes = p->catalog.weight_bytes,
+        .budget = p->options.memory_bytes,
+        .min_budget = plan->min_budget,
+        .budget_origin = p->budget_origin,
+        .pinned = plan->account[WR_ACCOUNT_WEIGHTS],
+        .streamed = plan->streamed,
+        .ring = (uint64_t)plan->n_slots * plan->slot_bytes,
+        .extent = plan->slot_bytes,
+        .n_extents_streamed = plan->n_tape,
+        .kv_bytes_per_position = wr_kv_position_bytes((enum wr_kv_type)p->options.kv, hp->n_layer, hp->n_head_kv, hp->head_dim),
+        .kv_resident = plan->account[WR_ACCOUNT_KV],
+        .bytes_per_token = plan->streamed,
+        .max_context = plan->max_context,
+        .accounts = p->accounts,
+        .n_accounts = n};
+    /* What a pass must read at least: the weights that it uses and that are not in memory, to the byte. */
+    uint64_t used = 0;
+    for (uint32_t i = 0; i < plan->n_weights; i++)
+        if (plan->weights[i].use == WR_USE_DENSE || plan->weights[i].use == WR_USE_HEAD) used += plan->weights[i].tensor->bytes;
+    p->info.floor_bytes_per_token = plan->streamed > 0 && used > plan->pinned ? used - plan->pinned : 0;
+    if (plan->row_slot_bytes > 0) p->info.bytes_per_token += plan->row_slot_bytes - WR_IO_ALIGN; /* one embedding row */
+}
+
+int wr_plan_read(weir_plan **out, const char *path, const weir_options *options, bool text_only, weir_err *err)
+{
+    weir_plan *p = wr_mem_alloc(wr_engine_host_ledger(), WR_ACCOUNT_PROCESS, sizeof *p, err);
+    if (p == NULL) return WEIR_E_NOMEM;
+    int rc = WEIR_E_USAGE;
+    wr_ledger_init(&p->ledger);
+    if (options->size != sizeof *options) {
+        wr_err(err, WEIR_E_USAGE, "weir_options.size is %zu, expected %zu: call weir_options_init", options->size, sizeof *options);
+        goto fail;
+    }
+    p->options = *options;
+    p->log = (struct wr_log){options->log, options->log_user};
+    if (strlen(path) >= sizeof p->path) {
+        rc = wr_err(err, WEIR_E_OPEN, "the path is longer than %zu bytes", sizeof p->path - 1);
+        goto fail;
+    }
+    memcpy(p->path, path, strlen(path) + 1);
+    rc = wr_catalog_open(&p->catalog, path, options->direct, &p->ledger, &p->log, err);
+    if (rc < 0) goto fail;
+    if (!text_only) rc = wr_model_open(&p->model, &p->catalog, &p->ledger, err);
+    if (rc == 0) rc = read_vocab_config(p, err);
+    if (rc < 0) goto fail;
+    *out = p;
+    return 0;
+fail:
+    weir_plan_close(p);
+    return rc;
+}
+
+int weir_plan_open(weir_plan **out, const char *path, const weir_options *options, weir_err *err)
+{
+    weir_plan *p;
+    int rc = wr_plan_read(&p, path, options, false, err);
+    if (rc < 0) return rc;
+    const struct wr_hparams *hp = &p->model.hp;
+    struct wr_plan_input in = {.uses = p->model.uses,
+        .n_uses = p->model.n_uses,
+        .n_ctx = options->n_ctx,
+        .n_ctx_trained = hp->n_ctx_trained,
+        .n_chunk = options->n_chunk,
+        .tokenizer_bytes = wr_vocab_bytes(&p->vocab),
+        .process_bytes = options->process_bytes,
+        .pin_bytes = options->pin_bytes,
+        .ring_bytes = options->ring_bytes,
+        .extent_bytes = options->extent_bytes,
+        .ledger = &p->ledger};
+    p->kernels = wr_kernels_best(options->isa);
+    bool no_engine = wr_io_find(options->io) == NULL;
+    if (p->kernels == NULL || no_engine) {
+        rc = wr_err(err, WEIR_E_USAGE, "there is no %s '%s'", no_engine ? "I/O engine" : "CPU level", no_engine ? options->io : options->isa);
+        goto fail;
+    }
+    if (p->options.n_threads == 0) p->options.n_threads = wr_cpu_count();
+    if (options->n_ctx > hp->n_ctx_trained)
+        wr_log(&p->log, WEIR_LOG_WARN, "context %u is longer than the %u positions the model was trained for", options->n_ctx, hp->n_ctx_trained);
+    rc = choose_budget(p, err);
+    if (rc < 0) goto fail;
+    in.budget = p->options.memory_bytes;
+    in.n_threads = p->options.n_threads;
+    in.kv_bytes_per_position = wr_kv_position_bytes((enum wr_kv_type)options->kv, hp->n_layer, hp->n_head_kv, hp->head_dim);
+    wr_model_scratch(&p->model, options->precise, &in.scratch_base, &in.scratch_per_row, &in.scratch_per_thread);
+    p->sample_bytes = wr_sample_work_bytes(hp->n_vocab);
+    in.scratch_base += wr_round_up(p->sample_bytes, 64);
+    rc = wr_plan_make(&p->plan, &in, err);
+    if (rc < 0) {
+        if (options->memory_bytes == 0) wr_err_prefix(err, rc, "budget %s", p->budget_origin);
+        wr_err_prefix(err, rc, "%s", wr_file_label(path));
+        goto fail;
+    }
+    fill_info(p);
+    *out = p;
+    return 0;
+fail:
+    weir_plan_close(p);
+    return rc;
+}
+
+const weir_plan_info *weir_plan_get(const weir_plan *p) { return &p->info; }
+
+void weir_plan_close(weir_plan *p)
+{
+    if (p == NULL) return;
+    wr_plan_free(&p->plan);
+    wr_model_close(&p->model);
+    wr_catalog_close(&p->catalog);
+    wr_mem_free(p);
+}

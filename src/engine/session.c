@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* weir_session: one sequence of tokens. The caller always hands over all of them; what is stored of that prefix is kept. */
+#include <string.h>
+#include "base/os.h"
+#include "engine/engine.h"
+#include "generate/sampler.h"
+#include "generate/stop.h"
+
+int weir_session_open(weir_session **out, weir_engine *e, weir_err *err)
+{
+    if (e->text_only) return wr_err(err, WEIR_E_USAGE, "this engine was opened for text alone");
+    if (e->has_session) return wr_err(err, WEIR_E_USAGE, "the engine has a session already");
+    struct wr_ledger *ledger = &e->plan->ledger;
+    weir_session *s = wr_mem_alloc(wr_engine_host_ledger(), WR_ACCOUNT_PROCESS, sizeof *s, err);
+    if (s == NULL) return WEIR_E_NOMEM;
+    s->engine = e;
+    s->ids = wr_mem_array(ledger, WR_ACCOUNT_TEXT, e->plan->plan.n_ctx, sizeof *s->ids, err);
+    s->rows = wr_mem_array(ledger, WR_ACCOUNT_TEXT, e->plan->plan.n_chunk, sizeof *s->rows, err);
+    if (s->ids == NULL || s->rows == NULL) {
+        weir_session_close(s);
+        return err != NULL ? err->code : WEIR_E_NOMEM;
+    }
+    e->has_session = true;
+    *out = s;
+    return 0;
+}
+
+void weir_session_close(weir_session *s)
+{
+    if (s == NULL) return;
+    s->engine->has_session = false;
+    wr_mem_free(s->ids);
+    wr_mem_free(s->rows);
+    wr_mem_free(s);
+}
+
+static int check_ids(const weir_session *s, const int32_t *ids, size_t n, weir_err *err)
+{
+    const weir_plan *p = s->engine->plan;
+    if (n == 0) return wr_err(err, WEIR_E_INPUT, "there are no tokens to evaluate");
+    if (n > p->plan.n_ctx)
+        return wr_err(err, WEIR_E_CONTEXT, "%zu tokens do not fit the context of %u: use a larger --ctx (this budget could hold %u)", n, p->plan.n_ctx,
+            p->plan.max_context);
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] < 0 || (uint32_t)ids[i] >= p->model.hp.n_vocab)
+            return wr_err(err, WEIR_E_INPUT, "token id %d at position %zu is outside the vocabulary of %u", ids[i], i, p->model.hp.n_vocab);
+    return 0;
+}
+
+static int keep_logits(void *user, uint32_t word, uint32_t n_words, uint32_t n_rows, const float *tile)
+{
+    weir_session *s = user;
+    s->logits = (float *)tile; /* one row: the tile is all of it */
+    return 0;
+}
+
+struct eval {
+    weir_logits_fn *fn;
+    void *user;
+    size_t first_row;
+};
+
+static int give_logits(void *user, uint32_t word, uint32_t n_words, uint32_t n_rows, const float *tile)
+{
+    const struct eval *e = user;
+    return e->fn(e->user, e->first_row, n_rows, word, n_words, tile);
+}
+
+struct tick {
+    const weir_options *options;
+    uint64_t last_ns;
+    size_t begin, end, done;
+    uint32_t m;
+};
+
+/* After every layer: a pass can take minutes. */
+static void show_progress(void *user, uint32_t layers_done, uint32_t n_layer)
+{
+    struct tick *t = user;
+    uint64_t now = wr_clock_ns();
+    if (now - t->last_ns < 100000000) return;
+    t->last_ns = now;
+    const char *phase = t->end - t->begin == 1 && t->begin > 0 ? "decode" : "prefill";
+    if (t->end - t->begin == 1)
+        t->options->progress(t->options->progress_user, phase, layers_done, n_layer, "layers");
+    else
+        t->options->progress(t->options->progress_user, phase, t->done - t->begin + (uint64_t)t->m * layers_done / n_layer, t->end - t->begin, "tokens");
+}
+
+/* Evaluates s->ids[s->n .. n) chunk by chunk; logits of the last row, or of every row for `eval`. */
+static int advance(weir_session *s, size_t n, struct eval *eval, weir_err *err)
+{
+    weir_engine *e = s->engine;
+    const weir_plan *p = e->plan;
+    size_t begin = s->n;
+    bool decode = eval == NULL && n - begin == 1 && begin > 0;
+    uint64_t start = wr_clock_ns();
+    struct tick tick = {&p->options, start, begin, n, 0};
+    e->pass.tick = p->options.progress != NULL ? show_progress : NULL;
+    e->pass.tick_user = &tick;
+    s->logits = NULL;
+    if (decode && s->info.n_decode == 0) s->decode_disk_begin = wr_os_usage().read_bytes;
+    int rc = 0;
+    while (rc == 0 && s->n < n) {
+        for (uint32_t i = 0; rc == 0 && i < p->catalog.n_files; i++) rc = wr_file_check(&p->catalog.files[i], err);
+        if (rc != 0) break;
+        uint32_t m = n - s->n < p->plan.n_chunk ? (uint32_t)(n - s->n) : p->plan.n_chunk;
+        bool final = s->n + m == n;
+        for (uint32_t i = 0; i < m; i++)
+            s->rows[i] = (struct wr_pass_row){.position = (uint32_t)(s->n + i), .token = s->ids[s->n + i], .logits = eval != NULL || (final && i == m - 1)};
+        if (eval != NULL) eval->first_row = s->n;
+        wr_head_fn *fn = eval != NULL ? give_logits : final ? keep_logits : NULL;
+        tick.m = m;
+        tick.done = s->n;
+        rc = wr_pass_run(&e->pass, s->rows, m, fn, eval != NULL ? (void *)eval : s, err);
+        if (rc != 0) break;
+        s->n += m;
+    }
+    if (rc == WEIR_E_NONFINITE) wr_err_prefix(err, rc, "%s", wr_file_label(p->path));
+    double seconds = (double)(wr_clock_ns() - start) * 1e-9;
+    struct wr_pager_stats now = wr_pager_stats(e->pager);
+    uint64_t row_bytes = now.bytes_rows - s->bytes_rows;
+    s->bytes_rows = now.bytes_rows;
+    if (decode && rc == 0) {
+        s->info.n_decode++;
+        s->info.decode_seconds += seconds;
+        s->info.decode_bytes += now.bytes_last_pass;
+        s->info.decode_row_bytes += row_bytes;
+        s->info.decode_disk_bytes = wr_os_usage().read_bytes - s->decode_disk_begin;
+    } else {
+        s->info.n_prefill += s->n - begin;
+        s->info.prefill_seconds += seconds;
+    }
+    return rc;
+}
+
+int weir_session_set(weir_session *s, const int32_t *ids, size_t n, weir_err *err)
+{
+    int rc = check_ids(s, ids, n, err);
+    if (rc < 0) return rc;
+    size_t common = 0;
+    while (common < s->n && common < n && s->ids[common] == ids[common]) common++;
+    if (common == n && common == s->n && s->logits != NULL) return 0;
+    if (common == n) common = n - 1; /* the last position is evaluated again for its logits */
+    memmove(s->ids + common, ids + common, (n - common) * sizeof *ids);
+    s->n = common;
+    return advance(s, n, NULL, err);
+}
+
+const float *weir_session_logits(weir_session *s) { return s->logits; }
+
+size_t weir_session_length(const weir_session *s) { return s->n; }
+
+int weir_session_sample(weir_session *s, const weir_sampling *sampling, int32_t *id, weir_err *err)
+{
+    const struct wr_hparams *hp = &s->engine->plan->model.hp;
+    if (s->logits == NULL) return wr_err(err, WEIR_E_USAGE, "there are no logits to draw from: set the session's tokens first");
+    if (sampling->size != sizeof *sampling)
+        return wr_err(err, WEIR_E_USAGE, "weir_sampling.size is %zu, expected %zu: call weir_sampling_init", sampling->size, sizeof *sampling);
+    int rc = wr_sample(sampling, s->logits, hp->n_vocab, s->ids, s->n, (uint32_t)s->n, s->engine->sample_work, id, err);
+    if (rc != WEIR_E_USAGE) s->logits = NULL; /* biases and penalties changed them */
+    return rc;
+}
+
+int weir_session_eval(weir_session *s, const int32_t *ids, size_t n, weir_logits_fn *fn, void *user, weir_err *err)
+{
+    struct eval eval = {fn, user, 0};
+    int rc = check_ids(s, ids, n, err);
+    if (rc < 0) return rc;
+    memcpy(s->ids, ids, n * sizeof *ids);
+    s->n = 0;
+    return advance(s, n, &eval, err);
+}
+
+struct output {
+    const weir_generate *g;
+    struct wr_stop *stop;
+    int rc; /* what `text` returned */
+    bool stopped;
+};
+
+static void emit(void *user, const char *text, size_t n)
+{
+    struct output *o = user;
+    if (o->rc == 0 && o->g->text != NULL && n > 0) o->rc = o->g->text(o->g->user, text, n);
+}
+
+static void through_stop(void *user, const char *text, size_t n)
+{
+    struct output *o = user;
+    if (o->stop == NULL)
+        emit(o, text, n);
+    else if (!o->stopped)
+        o->stopped = wr_stop_put(o->stop, text, n, emit, o);
+}
+
+int weir_session_generate(weir_session *s, const weir_generate *g, enum weir_finish *finish, weir_err *err)
+{
+    weir_engine *e = s->engine;
+    const volatile int *cancel = e->plan->options.cancel;
+    struct output o = {.g = g};
+    struct wr_utf8_stream stream = {{0}, 0};
+    if (g->size != sizeof *g) return wr_err(err, WEIR_E_USAGE, "weir_generate.size is %zu, expected %zu", g->size, sizeof *g);
+    if (s->logits == NULL) return wr_err(err, WEIR_E_USAGE, "there are no logits to draw from: set the session's tokens first");
+    int rc = g->n_stops > 0 ? wr_stop_open(&o.stop, g->stops, g->n_stops, &e->plan->ledger, err) : 0;
+    if (rc < 0) return rc;
+    enum weir_finish how = WEIR_FINISH_LENGTH;
+    for (uint64_t i = 0; rc == 0 && (g->n_max == 0 || i < g->n_max); i++) {
+        int32_t id;
+        if (cancel != NULL && *cancel != 0) rc = WEIR_E_CANCELLED;
+        if (rc == 0 && s->logits == NULL) { /* the token drawn last is not evaluated yet */
+            if (s->n + 1 > e->plan->plan.n_ctx) break;
+            rc = advance(s, s->n + 1, NULL, err);
+        }
+        if (rc == 0) rc = weir_session_sample(s, g->sampling, &id, err);
+        if (rc < 0) break;
+        if (wr_vocab_ends(e->vocab, id) && !g->ignore_eos) {
+            how = WEIR_FINISH_STOP;
+            break;
+        }
+        if (g->token != NULL) o.rc = g->token(g->user, id);
+        const char *bytes;
+        size_t n;
+        if (wr_vocab_bytes_of(e->vocab, id, g->special, &bytes, &n)) wr_utf8_stream_put(&stream, bytes, n, through_stop, &o);
+        if (o.stopped) how = WEIR_FINISH_STOP;
+        if (o.stopped || o.rc != 0 || s->n >= e->plan->plan.n_ctx) break;
+        s->ids[s->n] = id;
+    }
+    if (!o.stopped && o.rc == 0) {
+        wr_utf8_stream_flush(&stream, through_stop, &o);
+        if (o.stop != NULL && !o.stopped && wr_stop_flush(o.stop, emit, &o)) how = WEIR_FINISH_STOP;
+    }
+    wr_stop_close(o.stop);
+    if (rc == WEIR_E_CANCELLED) {
+        how = WEIR_FINISH_INTERRUPTED;
+        rc = 0;
+        if (err != NULL) *err = (weir_err){0};
+    }
+    if (rc != 0 || o.rc != 0) return rc != 0 ? rc : o.rc;
+    *finish = how;
+    return 0;
+}
+
+weir_session_info weir_session_stats(const weir_session *s) { return s->info; }

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Small windows for the command: the tape, and what the tables hold. */
+#include "engine/engine.h"
+#include "engine/tools.h"
+#include "generate/sampler.h"
+#include "generate/stop.h"
+
+int wr_tool_check_generate(const weir_sampling *sampling, const char *const *stops, size_t n_stops, uint32_t n_vocab, weir_err *err)
+{
+    struct wr_stop *stop = NULL;
+    int rc = wr_sample_check(sampling, n_vocab, err);
+    if (rc == 0 && n_stops > 0) rc = wr_stop_open(&stop, stops, n_stops, wr_engine_host_ledger(), err);
+    wr_stop_close(stop);
+    return rc;
+}
+
+int wr_tool_check_chat(const char *path, const weir_options *options, weir_err *err)
+{
+    weir_engine *engine = NULL;
+    int rc = weir_engine_open_text(&engine, path, options, err);
+    if (rc == 0) rc = wr_engine_open_chat(engine, err);
+    weir_engine_close(engine);
+    return rc;
+}
+
+bool wr_tool_tape(const weir_plan *p, uint64_t i, uint64_t *offset, uint64_t *bytes, bool *streamed)
+{
+    if (i >= p->plan.n_tape) return false;
+    const struct wr_extent *e = &p->plan.extents[p->plan.tape[i]];
+    *offset = e->offset;
+    *bytes = e->bytes;
+    *streamed = !e->pinned;
+    return true;
+}
+
+const char *wr_tool_io_engine(uint32_t i, const char **description)
+{
+    static const char *const names[] = {
+#define IO_ENGINE(name) #name,
+#include "io/engines.def"
+#undef IO_ENGINE
+    };
+    uint32_t n = 0;
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        const struct wr_io_ops *io = wr_io_find(names[k]);
+        if (io == NULL || io->diagnostic || n++ != i) continue;
+        *description = io->description;
+        return io->name;
+    }
+    return NULL;
+}
+
+const char *wr_tool_level(uint32_t i, bool *available)
+{
+    const char *name = NULL;
+    return wr_kernels_level(i, &name, available) != NULL || name != NULL ? name : NULL;
+}
+
+const char *wr_tool_format(uint32_t i)
+{
+    static const uint32_t ids[] = {
+#define QUANT(id, NAME, name) id,
+#include "quant/quants.def"
+#undef QUANT
+    };
+    return i < sizeof ids / sizeof *ids ? wr_quant_find(ids[i])->name : NULL;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The functions of base/num.h in 16 lanes: the same operations in the same order. Included after a lanes_<level>.h. */
+#include "base/num.h"
+
+LANES v16 v_exp(v16 x)
+{
+    v16 n = v_rint(v_mul(x, v_set(WR_EXP_LOG2E)));
+    v16 r = v_fma(v_neg(n), v_set(WR_EXP_LN2HI), x);
+    r = v_fma(v_neg(n), v_set(WR_EXP_LN2LO), r);
+    v16 p = v_fma(v_set(WR_EXP_C6), r, v_set(WR_EXP_C5));
+    p = v_fma(p, r, v_set(WR_EXP_C4));
+    p = v_fma(p, r, v_set(WR_EXP_C3));
+    p = v_fma(p, r, v_set(WR_EXP_C2));
+    p = v_fma(p, r, v_set(1.0f));
+    p = v_fma(p, r, v_set(1.0f));
+    p = v_scale2(p, n);
+    p = v_where_less(x, v_set(WR_EXP_MIN), v_zero(), p);
+    p = v_where_less(v_set(WR_EXP_MAX), x, v_set(INFINITY), p);
+    return v_where_nan(x, x, p);
+}
+
+LANES v16 v_tanh(v16 y)
+{
+    v16 e = v_exp(v_add(y, y));
+    return v_sub(v_set(1.0f), v_div(v_set(2.0f), v_add(v_set(1.0f), e)));
+}
+
+LANES v16 v_silu(v16 x) { return v_div(x, v_add(v_set(1.0f), v_exp(v_neg(x)))); }

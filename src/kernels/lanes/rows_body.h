@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ops on rows of activations in 16 lanes (see ref/rows.c and ref/rope.c for what they compute). Included after a lanes_<level>.h. */
+#include "kernels/ops.h"
+#include "kernels/lanes/num_body.h"
+
+#define INFINITE 0x7f800000 /* magnitude bits of infinity; NaNs are above */
+
+void LEVEL(rmsnorm)(const float *x, const float *w, float *y, uint32_t n, float eps)
+{
+    uint32_t whole = n & ~15u;
+    v16 p = v_zero();
+    for (uint32_t i = 0; i < whole; i += 16) {
+        v16 a = v_load(x + i);
+        p = v_fma(a, a, p);
+    }
+    if (whole < n) {
+        v16 a = v_load_n(x + whole, n - whole); /* fma(0, 0, p) = p: p is never -0 */
+        p = v_fma(a, a, p);
+    }
+    v16 r = v_set(1.0f / sqrtf(v_fold_sum(p) / (float)n + eps));
+    for (uint32_t i = 0; i < whole; i += 16) v_store(y + i, v_mul(v_mul(v_load(x + i), r), v_load(w + i)));
+    if (whole < n) v_store_n(y + whole, v_mul(v_mul(v_load_n(x + whole, n - whole), r), v_load_n(w + whole, n - whole)), n - whole);
+}
+
+/* Largest magnitude (as bits) of n elements. */
+LANES int32_t max_magnitude(const float *x, size_t n)
+{
+    size_t i = 0;
+    v16i m0 = v_zero_i(), m1 = v_zero_i();
+    for (; i + 32 <= n; i += 32) {
+        m0 = v_max_i(m0, v_magnitude(v_load(x + i)));
+        m1 = v_max_i(m1, v_magnitude(v_load(x + i + 16)));
+    }
+    if (i + 16 <= n) {
+        m0 = v_max_i(m0, v_magnitude(v_load(x + i)));
+        i += 16;
+    }
+    if (i < n) m1 = v_max_i(m1, v_magnitude(v_load_n(x + i, (uint32_t)(n - i))));
+    return v_fold_max_i(v_max_i(m0, m1));
+}
+
+LANES v16i quantize_16(const float *x, v16 inverse, int32_t max) { return v_max_i(v_min_i(v_round_i(v_mul(v_load(x), inverse)), v_set_i(max)), v_set_i(-max)); }
+
+bool LEVEL(quantize)(const struct wr_act *act, uint32_t row)
+{
+    const size_t groups = act->k / WR_GROUP;
+    const int32_t max = act->precise ? 32767 : 127;
+    const float *x = act->x + row * act->ldx;
+    for (size_t g = 0; g < groups; g++, x += WR_GROUP) {
+        const size_t at = row * groups + g;
+        int32_t bits = max_magnitude(x, WR_GROUP);
+        if (bits >= INFINITE) return false;
+        float amax = wr_f32_from_bits((uint32_t)bits);
+        bool zero = amax < 0x1p-100f;
+        v16 inverse = v_set(zero ? 0.0f : (float)max / amax);
+        v16i q0 = quantize_16(x, inverse, max), q1 = quantize_16(x + 16, inverse, max);
+        if (act->precise) {
+            v_store_i16(act->q16 + at * WR_GROUP, q0);
+            v_store_i16(act->q16 + at * WR_GROUP + 16, q1);
+        } else {
+            v_store_i8(act->q8 + at * WR_GROUP, q0);
+            v_store_i8(act->q8 + at * WR_GROUP + 16, q1);
+        }
+        act->d[at] = zero ? 0.0f : amax / (float)max;
+        act->s[at] = (float)v_fold_sum_i(v_add_i(q0, q1));
+    }
+    return true;
+}
+
+void LEVEL(add)(float *x, const float *y, size_t n)
+{
+    size_t whole = n & ~(size_t)15;
+    for (size_t i = 0; i < whole; i += 16) v_store(x + i, v_add(v_load(x + i), v_load(y + i)));
+    uint32_t rest = (uint32_t)(n - whole);
+    if (rest) v_store_n(x + whole, v_add(v_load_n(x + whole, rest), v_load_n(y + whole, rest)), rest);
+}
+
+void LEVEL(silu_mul)(float *gate, const float *up, size_t n)
+{
+    size_t whole = n & ~(size_t)15;
+    for (size_t i = 0; i < whole; i += 16) v_store(gate + i, v_mul(v_silu(v_load(gate + i)), v_load(up + i)));
+    uint32_t rest = (uint32_t)(n - whole);
+    if (rest) v_store_n(gate + whole, v_mul(v_silu(v_load_n(gate + whole, rest)), v_load_n(up + whole, rest)), rest);
+}
+
+bool LEVEL(all_finite)(const float *x, size_t n) { return max_magnitude(x, n) < INFINITE; }
+
+/* One pair; the tails of a head. */
+LANES void rotate(float *p0, float *p1, float c, float s)
+{
+    float x0 = *p0, x1 = *p1;
+    *p0 = fmaf(x0, c, -(x1 * s));
+    *p1 = fmaf(x0, s, x1 * c);
+}
+
+static void rope_interleaved(float *x, uint32_t n_half, const float *c, const float *s)
+{
+    uint32_t i = 0;
+    for (; i + 8 <= n_half; i += 8) {
+        v16 v = v_load(x + 2 * i), cc = v_load_pairs(c + i), ss = v_load_pairs(s + i);
+        v16 product = v_mul(v_dup_odd(v), v_even_odd(v_neg(ss), cc)); /* x1 * -s has the bits of -(x1 * s) */
+        v_store(x + 2 * i, v_fma(v_dup_even(v), v_even_odd(cc, ss), product));
+    }
+    for (; i < n_half; i++) rotate(x + 2 * i, x + 2 * i + 1, c[i], s[i]);
+}
+
+static void rope_halves(float *x, uint32_t n_half, const float *c, const float *s)
+{
+    uint32_t i = 0;
+    for (; i + 16 <= n_half; i += 16) {
+        v16 x0 = v_load(x + i), x1 = v_load(x + n_half + i), cc = v_load(c + i), ss = v_load(s + i);
+        v_store(x + i, v_fma(x0, cc, v_neg(v_mul(x1, ss))));
+        v_store(x + n_half + i, v_fma(x0, ss, v_mul(x1, cc)));
+    }
+    for (; i < n_half; i++) rotate(x + i, x + n_half + i, c[i], s[i]);
+}
+
+void LEVEL(rope)(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, const float *c, const float *s, bool interleaved)
+{
+    for (uint32_t h = 0; h < n_heads; h++) {
+        if (interleaved)
+            rope_interleaved(x + (size_t)h * head_dim, n_rot / 2, c, s);
+        else
+            rope_halves(x + (size_t)h * head_dim, n_rot / 2, c, s);
+    }
+}
+
+/* Rounds n <= 16 elements; true if none is infinite or NaN after it. Full stores, so out holds 16. */
+LANES bool round_f16(const float *x, uint32_t n, uint16_t out[16])
+{
+    v_store_f16(out, v_load_n(x, n));
+    return v_fold_max_i(v_magnitude(v_load_f16(out))) < INFINITE;
+}
+
+bool LEVEL(kv_store)(enum wr_kv_type type, uint32_t head_dim, const float *k, const float *v, void *k_block, uint32_t slot, void *v_row)
+{
+    if (type == WR_KV_F32) {
+        for (uint32_t i = 0; i < head_dim; i++) ((float *)k_block)[i * WR_KV_BLOCK + slot] = k[i];
+        memcpy(v_row, v, head_dim * sizeof *v);
+        return LEVEL(all_finite)(k, head_dim) && LEVEL(all_finite)(v, head_dim);
+    }
+    bool finite = true;
+    for (uint32_t i = 0; i < head_dim; i += 16) {
+        uint32_t n = head_dim - i < 16 ? head_dim - i : 16;
+        uint16_t rounded[16];
+        finite = round_f16(k + i, n, rounded) && finite;
+        uint16_t *column = (uint16_t *)k_block + (size_t)i * WR_KV_BLOCK + slot;
+        for (uint32_t j = 0; j < n; j++) column[j * WR_KV_BLOCK] = rounded[j];
+        finite = round_f16(v + i, n, rounded) && finite;
+        memcpy((uint16_t *)v_row + i, rounded, n * sizeof *rounded);
+    }
+    return finite;
+}

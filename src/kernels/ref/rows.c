@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ops on rows of activations: rules b, c and d as code. */
+#include "kernels/ops.h"
+
+#include "base/num.h"
+#include "kernels/ref/fold.h"
+
+#define MAGNITUDE 0x7fffffffu
+#define INFINITE 0x7f800000u /* magnitude bits of infinity; NaNs are above */
+
+void wr_rmsnorm_scalar(const float *x, const float *w, float *y, uint32_t n, float eps)
+{
+    float p[FOLD_PARTIALS] = {0};
+    for (uint32_t i = 0; i < n; i++) p[i % FOLD_PARTIALS] = fmaf(x[i], x[i], p[i % FOLD_PARTIALS]);
+    float r = 1.0f / sqrtf(fold_sum(p) / (float)n + eps);
+    for (uint32_t i = 0; i < n; i++) y[i] = (x[i] * r) * w[i];
+}
+
+/* One group of 32: *d and *s, and q through q8 or q16. False if a value is not finite. */
+static bool quantize_group(const float *x, float max, int8_t *q8, int16_t *q16, float *d, float *s)
+{
+    uint32_t amax_bits = 0;
+    for (int i = 0; i < WR_GROUP; i++) {
+        uint32_t bits = wr_bits_from_f32(x[i]) & MAGNITUDE;
+        if (bits > amax_bits) amax_bits = bits;
+    }
+    if (amax_bits >= INFINITE) return false;
+    float amax = wr_f32_from_bits(amax_bits);
+    bool zero = amax < 0x1p-100f; /* below, max / amax would overflow */
+    float inverse = zero ? 0.0f : max / amax;
+    int32_t sum = 0;
+    for (int i = 0; i < WR_GROUP; i++) {
+        float q = rintf(x[i] * inverse);
+        q = q > max ? max : q < -max ? -max : q;
+        sum += (int32_t)q;
+        if (q8)
+            q8[i] = (int8_t)q;
+        else
+            q16[i] = (int16_t)q;
+    }
+    *d = zero ? 0.0f : amax / max;
+    *s = (float)sum;
+    return true;
+}
+
+bool wr_quantize_scalar(const struct wr_act *act, uint32_t row)
+{
+    size_t groups = act->k / WR_GROUP;
+    for (size_t g = 0; g < groups; g++) {
+        size_t at = row * groups + g;
+        int8_t *q8 = act->precise ? NULL : act->q8 + at * WR_GROUP;
+        int16_t *q16 = act->precise ? act->q16 + at * WR_GROUP : NULL;
+        if (!quantize_group(act->x + row * act->ldx + g * WR_GROUP, act->precise ? 32767.0f : 127.0f, q8, q16, act->d + at, act->s + at)) return false;
+    }
+    return true;
+}
+
+void wr_add_scalar(float *x, const float *y, size_t n)
+{
+    for (size_t i = 0; i < n; i++) x[i] += y[i];
+}
+
+void wr_silu_mul_scalar(float *gate, const float *up, size_t n)
+{
+    for (size_t i = 0; i < n; i++) gate[i] = wr_silu(gate[i]) * up[i];
+}
+
+bool wr_all_finite_scalar(const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if ((wr_bits_from_f32(x[i]) & MAGNITUDE) >= INFINITE) return false;
+    }
+    return true;
+}
+
+uint32_t wr_kv_bytes(enum wr_kv_type type, uint32_t head_dim) { return head_dim * (type == WR_KV_F16 ? 2 : 4); }
+
+bool wr_kv_store_scalar(enum wr_kv_type type, uint32_t head_dim, const float *k, const float *v, void *k_block, uint32_t slot, void *v_row)
+{
+    if (type == WR_KV_F32) {
+        for (uint32_t i = 0; i < head_dim; i++) {
+            ((float *)k_block)[i * WR_KV_BLOCK + slot] = k[i];
+            ((float *)v_row)[i] = v[i];
+        }
+        return wr_all_finite_scalar(k, head_dim) && wr_all_finite_scalar(v, head_dim);
+    }
+    bool finite = true;
+    for (uint32_t i = 0; i < head_dim; i++) {
+        uint16_t hk = wr_f16_from_f32(k[i]), hv = wr_f16_from_f32(v[i]);
+        ((uint16_t *)k_block)[i * WR_KV_BLOCK + slot] = hk;
+        ((uint16_t *)v_row)[i] = hv;
+        finite = finite && (hk & 0x7fff) < 0x7c00 && (hv & 0x7fff) < 0x7c00;
+    }
+    return finite;
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Vectors of 256 bits for matmul_body.h: AVX2 with FMA and F16C. Integer dot products go through int16 pairs. */
+#ifndef WR_MATMUL_V256_H
+#define WR_MATMUL_V256_H
+
+#include <immintrin.h>
+#include "kernels/x86/matmul_rows.h"
+
+#define LANES 8          /* f32 of a vector: weight rows of a panel */
+#define TILE_M 4         /* activation rows of a tile: 4 integer and 4 f32 accumulators of 16 registers */
+#define BYTES_BY_PAIRS 1 /* 8-bit weights are multiplied as int16: a pair of u8 x s8 products overflows the int16 sums of maddubs */
+
+typedef __m256i vi;
+typedef __m256 vf;
+
+ALWAYS_INLINE vi vi_load(const void *p) { return _mm256_load_si256(p); }
+ALWAYS_INLINE void vi_store(void *p, vi v) { _mm256_store_si256(p, v); }
+ALWAYS_INLINE vi vi_zero(void) { return _mm256_setzero_si256(); }
+ALWAYS_INLINE vi vi_set8(int8_t x) { return _mm256_set1_epi8(x); }
+ALWAYS_INLINE vi vi_set16(int16_t x) { return _mm256_set1_epi16(x); }
+ALWAYS_INLINE vi vi_set32(int32_t x) { return _mm256_set1_epi32(x); }
+ALWAYS_INLINE vi vi_copies16(const void *p) { return _mm256_broadcastsi128_si256(_mm_loadu_si128(p)); } /* 16 bytes, in each 128-bit part */
+ALWAYS_INLINE vi vi_and(vi a, vi b) { return _mm256_and_si256(a, b); }
+ALWAYS_INLINE vi vi_xor(vi a, vi b) { return _mm256_xor_si256(a, b); }
+ALWAYS_INLINE vi vi_add32(vi a, vi b) { return _mm256_add_epi32(a, b); }
+ALWAYS_INLINE vi vi_sub16(vi a, vi b) { return _mm256_sub_epi16(a, b); }
+ALWAYS_INLINE vi vi_right4(vi a) { return _mm256_srli_epi16(a, 4); }
+ALWAYS_INLINE vi vi_shuffle8(vi a, vi index) { return _mm256_shuffle_epi8(a, index); }
+ALWAYS_INLINE vi vi_low32(vi a, vi b) { return _mm256_unpacklo_epi32(a, b); }
+ALWAYS_INLINE vi vi_high32(vi a, vi b) { return _mm256_unpackhi_epi32(a, b); }
+ALWAYS_INLINE vi vi_low64(vi a, vi b) { return _mm256_unpacklo_epi64(a, b); }
+ALWAYS_INLINE vi vi_high64(vi a, vi b) { return _mm256_unpackhi_epi64(a, b); }
+ALWAYS_INLINE vf vi_to_f32(vi a) { return _mm256_cvtepi32_ps(a); }
+ALWAYS_INLINE vi vi_from_f32(vf a) { return _mm256_cvtps_epi32(a); }
+
+ALWAYS_INLINE vf vf_zero(void) { return _mm256_setzero_ps(); }
+ALWAYS_INLINE vf vf_set(float x) { return _mm256_set1_ps(x); }
+ALWAYS_INLINE vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
+ALWAYS_INLINE void vf_store(float *p, vf v) { _mm256_storeu_ps(p, v); }
+ALWAYS_INLINE vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
+ALWAYS_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+ALWAYS_INLINE vf vf_from_f16(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128(p)); }
+ALWAYS_INLINE vf vf_from_bf16(const void *p) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16)); }
+
+ALWAYS_INLINE __m256i first_lanes(unsigned n) { return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)); }
+ALWAYS_INLINE vf vf_load_first(const float *p, unsigned n) { return _mm256_maskload_ps(p, first_lanes(n)); }
+ALWAYS_INLINE void vf_store_first(float *p, vf v, unsigned n) { _mm256_maskstore_ps(p, first_lanes(n), v); }
+
+/* 16 bytes of each of two rows, one row a 128-bit part: vector j holds rows j and 4 + j, so that four vectors transposed within the parts give the
+ * rows in order. */
+ALWAYS_INLINE vi vi_row_pieces(const struct rows *w, size_t offset, int j)
+{
+    const __m128i low = _mm_loadu_si128((const void *)(row_at(w, j) + offset)), high = _mm_loadu_si128((const void *)(row_at(w, 4 + j) + offset));
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
+}
+
+#define IN_ORDER(acc) __asm__("" : "+x"(acc)) /* gcc 12 would make a tree of the sums and spill its leaves */
+
+/* Sums of 4 adjacent products u8 x s8, w by the 4 bytes at x, over a block of 32. They are int16, enough for nibbles alone: 8 steps of at most
+ * 2 * 15 * 127. */
+ALWAYS_INLINE vi dot_u8_begin(const int32_t *start)
+{
+    (void)start;
+    return vi_zero();
+}
+ALWAYS_INLINE vi dot_u8(vi acc, vi w, const void *x)
+{
+    acc = _mm256_add_epi16(acc, _mm256_maddubs_epi16(w, vi_set32(load32(x))));
+    IN_ORDER(acc);
+    return acc;
+}
+ALWAYS_INLINE vi dot_u8_end(vi acc, const int32_t *start) { return vi_add32(_mm256_madd_epi16(acc, vi_set16(1)), vi_set32(*start)); }
+
+/* acc += sums of 2 adjacent products, w by the 2 int16 at x. */
+ALWAYS_INLINE vi dot_s16(vi acc, vi w, const void *x)
+{
+    acc = vi_add32(acc, _mm256_madd_epi16(w, vi_set32(load32(x))));
+    IN_ORDER(acc);
+    return acc;
+}
+
+/* int32 partial sums of 32 products, four a row; w are nibbles, or signed bytes less DIRECT_OFFSET (a byte of -128 is 128 unsigned to maddubs). */
+#define DIRECT_OFFSET 0
+ALWAYS_INLINE vi dot_nibbles(vi w0, vi w1, vi x0, vi x1)
+{
+    return _mm256_madd_epi16(_mm256_add_epi16(_mm256_maddubs_epi16(w0, x0), _mm256_maddubs_epi16(w1, x1)), vi_set16(1));
+}
+ALWAYS_INLINE vi dot_bytes(vi w0, vi w1, vi x0, vi x1)
+{
+    vi p0 = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_abs_epi8(w0), _mm256_sign_epi8(x0, w0)), vi_set16(1));
+    vi p1 = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_abs_epi8(w1), _mm256_sign_epi8(x1, w1)), vi_set16(1));
+    return vi_add32(p0, p1);
+}
+
+#endif

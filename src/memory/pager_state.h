@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What pager.c, tape.c and lease.c share; nobody else includes it. */
+#ifndef WR_MEMORY_PAGER_STATE_H
+#define WR_MEMORY_PAGER_STATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include "base/os.h"
+#include "base/team.h"
+#include "memory/pager.h"
+
+#define WR_PAGER_DEPTH 16
+
+/* A streamed extent. `ready` is the number of the pass whose data the slot holds; `left` counts the items of that pass that still read it. The I/O
+ * thread writes slot and left before ready (release); the last item's release frees the slot. */
+struct extent_state {
+    _Atomic uint32_t ready, left;
+    uint32_t slot;
+};
+struct slot_state {
+    _Atomic uint32_t busy;
+    _Atomic uint64_t fence;
+};
+
+struct wr_pager {
+    struct wr_pager_config config;
+    const struct wr_plan *plan;
+    struct wr_device *device;
+    struct wr_io *io;
+    const struct wr_io_ops *ops;
+    uint8_t *pinned, *ring, *row_slots;
+    uint64_t seam_bytes;
+    struct extent_state *extent; /* [n_extents] */
+    struct slot_state *slot;     /* [n_slots] */
+
+    pthread_t thread;
+    bool has_thread, in_pass;
+    uint32_t pass;              /* compute's pass number */
+    _Atomic uint32_t begun;     /* the same, for the I/O thread */
+    _Atomic uint32_t head_pass; /* the last pass that wants its head */
+    _Atomic uint32_t stop, reset, failed, active;
+    weir_err error;                       /* written once before `failed` */
+    _Atomic uint32_t progress, n_waiting; /* futex of those who wait for data */
+    _Atomic uint32_t wake, asleep;        /* futex of the I/O thread */
+
+    struct {
+        uint32_t weight;
+        uint64_t offset[WR_ROW_SLOTS]; /* aligned */
+        uint32_t bytes[WR_ROW_SLOTS];
+        _Atomic uint32_t posted, done; /* running counts; row i of them lies in slot i mod WR_ROW_SLOTS */
+    } rows;
+
+    _Atomic uint64_t pass_bytes[2]; /* streamed for a pass of even, of odd number: reads for the next one may be under way */
+    uint64_t last_pass_bytes;
+    _Atomic uint64_t bytes_streamed, bytes_pinned, bytes_rows, bytes_seam, n_reads, n_reads_streamed, stall_io_ns, stall_compute_ns;
+    uint64_t bytes_sampled;
+    double load_seconds;
+};
+
+int wr_tape_start(struct wr_pager *, weir_err *);
+void wr_tape_wake(struct wr_pager *);
+void wr_tape_progress(struct wr_pager *);
+/* Waits until *word == value or the pager failed; false then. */
+bool wr_tape_await(struct wr_pager *, _Atomic uint32_t *word, uint32_t value);
+
+#endif

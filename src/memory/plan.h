@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The plan: what is pinned and what is streamed, in which pieces and in which order, and what every account gets. Pure data,
+ * computed from the catalog's numbers without reading a weight; the pager executes it as it is.
+ *
+ * Weights are listed in the order in which a pass uses them. Their bytes are cut into extents on WR_IO_ALIGN file boundaries;
+ * an extent may span tensors that are neighbours in the file and near each other in the pass. The tape is the streamed
+ * extents in the order of first use; an extent stays in its slot until its last use.
+ */
+#ifndef WR_MEMORY_PLAN_H
+#define WR_MEMORY_PLAN_H
+
+#include "base/mem.h"
+#include "format/catalog.h"
+#include "memory/device.h"
+
+enum wr_use_class {
+    WR_USE_VECTOR, /* norms, biases: pinned as f32 */
+    WR_USE_DENSE,  /* every row, every pass */
+    WR_USE_HEAD,   /* every row, in passes that want logits; last in the pass */
+    WR_USE_ROWS,   /* rows named by tokens */
+};
+struct wr_use {
+    const struct wr_tensor *tensor;
+    enum wr_use_class use;
+};
+
+struct wr_tier_info {      /* the plan's tiers, slowest first: disk, RAM */
+    uint64_t budget_bytes; /* 0: no limit */
+    uint64_t placed_bytes; /* weights that live there: streamed from disk, pinned in RAM */
+    double rate;           /* bytes/s; 0: not measured */
+};
+
+struct wr_plan_input {
+    const struct wr_use *uses; /* [n_uses], in the order of a pass; a tied head names the same tensor as ROWS and as HEAD */
+    uint32_t n_uses;
+    uint64_t kv_bytes_per_position;
+    uint32_t n_ctx, n_ctx_trained; /* n_ctx 0: choose min(trained, 4096, what fits) */
+    uint32_t n_chunk;              /* 0: choose */
+    uint32_t n_threads;
+    /* Scratch is base + chunk * per_row + thread * threads. */
+    uint64_t scratch_base, scratch_per_row, scratch_per_thread;
+    uint64_t tokenizer_bytes, process_bytes;
+    uint64_t budget;
+    uint64_t pin_bytes, ring_bytes, extent_bytes; /* WEIR_AUTO: choose */
+    struct wr_ledger *ledger;
+};
+
+struct wr_extent {
+    uint64_t offset; /* in the file; multiple of WR_IO_ALIGN */
+    uint32_t bytes;  /* multiple of WR_IO_ALIGN */
+    uint32_t file;
+    uint32_t n_touches; /* work items of a pass that read from it */
+    bool pinned, head;
+    uint64_t place; /* pinned: offset in the pinned region */
+};
+
+struct wr_weight { /* one per use, same index */
+    const struct wr_tensor *tensor;
+    enum wr_use_class use;
+    uint32_t first_extent, n_extents; /* DENSE, HEAD, ROWS: consecutive, contiguous in the file */
+    uint32_t item_rows, n_items;      /* DENSE, HEAD: rows of a work item, a multiple of WR_PANEL_ROWS */
+    uint64_t place;                   /* VECTOR: offset of its f32 values in the pinned region */
+};
+#define WR_PANEL_ROWS 16
+
+struct wr_plan {
+    struct wr_tier_info tier[WR_N_TIERS];
+    uint64_t account[WR_N_ACCOUNTS];
+    uint64_t min_budget;
+    uint32_t n_ctx, n_chunk, max_context;
+    uint32_t n_slots, slot_bytes; /* the ring */
+    uint64_t row_slot_bytes;      /* a slot for one embedding row, aligned; WR_ROW_SLOTS of them lie behind the ring's slots */
+    uint64_t vector_bytes;        /* of the pinned region, first part */
+    uint64_t pinned, streamed;    /* aligned extent bytes; streamed: of one decode pass */
+    uint64_t max_row_bytes;
+    struct wr_weight *weights;
+    uint32_t n_weights;
+    struct wr_extent *extents; /* in file order within a run */
+    uint32_t n_extents;
+    uint32_t *tape;               /* indices of streamed extents in order; those of the head last */
+    uint32_t n_tape, n_tape_head; /* n_tape counts all; the last n_tape_head are the head's */
+};
+#define WR_ROW_SLOTS 16
+/* Of the text account: ids, a rendered template with its values, the tokenizer's work on a text that fills the context densely; and what is left to the
+ * caller (the command) for the text itself. */
+#define WR_TEXT_PER_POSITION 512ull
+#define WR_TEXT_OF_CALLER 64ull
+
+/* WEIR_E_BUDGET when the budget is below plan->min_budget (which is set in any case), with the sum in the text. Memory: META. */
+int wr_plan_make(struct wr_plan *, const struct wr_plan_input *, weir_err *);
+void wr_plan_free(struct wr_plan *);
+/* The extent of the weight that holds the byte at `offset` of the file. */
+uint32_t wr_plan_extent_at(const struct wr_plan *, const struct wr_weight *, uint64_t offset);
+
+#endif

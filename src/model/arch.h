@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Model families. A family is one file and one row in arches.def: `describe` reads the hyper-parameters and lists the
+ * weights in the order in which a pass uses them, `layer` computes one layer. What families share is in pass.h.
+ */
+#ifndef WR_MODEL_ARCH_H
+#define WR_MODEL_ARCH_H
+
+#include "format/catalog.h"
+#include "kernels/kernels.h"
+#include "memory/plan.h"
+
+struct wr_pass;
+struct wr_model;
+
+struct wr_hparams {
+    uint32_t n_layer, n_embd, n_ff, n_vocab, n_ctx_trained;
+    uint32_t n_head, n_head_kv, head_dim, n_rot;
+    float eps, rope_base, attention_scale;
+    bool rope_interleaved;
+};
+
+#define WR_NO_WEIGHT UINT32_MAX
+/* Indices into wr_model.uses; WR_NO_WEIGHT where the family or the file has none. */
+struct wr_layer {
+    uint32_t attn_norm, q, k, v, q_bias, k_bias, v_bias, o, o_bias;
+    uint32_t ffn_norm, gate, up, down, gate_bias, up_bias, down_bias;
+};
+
+struct wr_arch {
+    const char *name; /* general.architecture */
+    int (*describe)(struct wr_model *, const struct wr_catalog *, weir_err *);
+    /* pass->x [m][n_embd] in and out. False: stop, the pass holds the error. */
+    bool (*layer)(struct wr_pass *, uint32_t il);
+};
+
+struct wr_model {
+    const struct wr_arch *arch;
+    struct wr_hparams hp;
+    struct wr_layer *layers; /* [n_layer] */
+    uint32_t token_embd, output_norm, output, rope_factors;
+    struct wr_use *uses; /* in the order of a pass */
+    uint32_t n_uses, max_uses;
+    uint8_t *used; /* [n_tensors] the model knows this tensor */
+    struct wr_ledger *ledger;
+};
+
+/* Reads the architecture and checks every tensor the family needs: name, shape, a type that can be computed with. WEIR_E_UNSUPPORTED for another
+ * architecture or for a tensor that the family does not know; WEIR_E_FORMAT for values that cannot be. Memory: META. */
+int wr_model_open(struct wr_model *, const struct wr_catalog *, struct wr_ledger *, weir_err *);
+void wr_model_close(struct wr_model *);
+
+/* For families: a hyper-parameter "ARCH.key" within [min, max]; absent: `*out` stays if has_default, else an error. */
+int wr_model_key(struct wr_model *, const struct wr_catalog *, const char *key, bool has_default, uint32_t min, uint32_t max, uint32_t *out, weir_err *);
+int wr_model_key_f32(struct wr_model *, const struct wr_catalog *, const char *key, bool has_default, float *out, weir_err *);
+/* Adds tensor `format`(il) of shape {ne0, ne1} to the uses; *index is its place. Absent: WR_NO_WEIGHT if optional, else an error. */
+int wr_model_use(struct wr_model *, const struct wr_catalog *, enum wr_use_class, bool optional, uint32_t *index, uint64_t ne0, uint64_t ne1, weir_err *,
+    const char *format, ...) __attribute__((format(printf, 9, 10)));
+/* Token embedding, output norm and head (tied where the file has none), rope factors: call it first for `begin`, last for `end`. */
+int wr_model_begin(struct wr_model *, const struct wr_catalog *, weir_err *);
+int wr_model_end(struct wr_model *, const struct wr_catalog *, weir_err *);
+
+/* Scratch of a pass: base + per_row * rows + per_thread * threads (see pass.c for what they hold). */
+void wr_model_scratch(const struct wr_model *, bool precise, uint64_t *base, uint64_t *per_row, uint64_t *per_thread);
+
+#endif

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/pass.h"
+
+#include <stdio.h>
+
+#define HEAD_WORDS_PER_ROW 256 /* of the logits buffer, beyond one whole row: a tile then has work for every thread */
+
+struct widths {
+    size_t h, g, u, k; /* floats; k: the longest activation */
+};
+
+static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
+
+static struct widths widths_of(const struct wr_hparams *hp)
+{
+    size_t n_q = (size_t)hp->n_head * hp->head_dim, n_kv = (size_t)hp->n_head_kv * hp->head_dim;
+    return (struct widths){
+        max_size(hp->n_embd, n_q), max_size(n_q + 2 * n_kv, hp->n_ff), max_size(hp->n_ff, hp->n_embd), max_size(max_size(hp->n_embd, n_q), hp->n_ff)};
+}
+
+static uint64_t member_bytes(const struct wr_hparams *hp)
+{
+    uint64_t attention = wr_attention_work_bytes(hp->head_dim);
+    return attention > WR_MATMUL_WORK_BYTES ? wr_round_up(attention, 64) : WR_MATMUL_WORK_BYTES;
+}
+
+void wr_model_scratch(const struct wr_model *m, bool precise, uint64_t *base, uint64_t *per_row, uint64_t *per_thread)
+{
+    const struct wr_hparams *hp = &m->hp;
+    struct widths w = widths_of(hp);
+    uint64_t max_row = 0;
+    for (uint32_t i = 0; i < m->n_uses; i++)
+        if (m->uses[i].use != WR_USE_VECTOR && m->uses[i].use != WR_USE_ROWS && m->uses[i].tensor->row_bytes > max_row) max_row = m->uses[i].tensor->row_bytes;
+    *base = (uint64_t)hp->n_vocab * sizeof(float) + hp->n_rot / 2 * sizeof(float) + 16 * 64 +
+            2 * WR_ARENA_ALIGN; /* 64-byte alignment of each part, pages of the regions */
+    *per_row =
+        (hp->n_embd + w.h + w.g + w.u + hp->n_rot + HEAD_WORDS_PER_ROW) * sizeof(float) + w.k * (precise ? 2 : 1) + (w.k / WR_GROUP + 1) * 2 * sizeof(float);
+    *per_thread = member_bytes(hp) + wr_pager_seam_bytes(max_row);
+}
+
+static void *take(uint8_t **at, uint64_t bytes)
+{
+    void *p = *at;
+    *at += wr_round_up(bytes, 64);
+    return p;
+}
+
+uint64_t wr_pass_init(struct wr_pass *p, void *scratch, bool precise)
+{
+    const struct wr_hparams *hp = &p->model->hp;
+    struct widths w = widths_of(hp);
+    uint64_t n = p->max_rows;
+    uint8_t *at = scratch;
+    p->h_width = w.h;
+    p->g_width = w.g;
+    p->u_width = w.u;
+    p->member_bytes = member_bytes(hp);
+    p->member_work = take(&at, p->member_bytes * wr_team_size(p->team));
+    p->x = take(&at, n * hp->n_embd * sizeof(float));
+    p->h = take(&at, n * w.h * sizeof(float));
+    p->g = take(&at, n * w.g * sizeof(float));
+    p->u = take(&at, n * w.u * sizeof(float));
+    p->rope_cos = take(&at, n * (hp->n_rot / 2) * sizeof(float));
+    p->rope_sin = take(&at, n * (hp->n_rot / 2) * sizeof(float));
+    p->inv_freq = take(&at, hp->n_rot / 2 * sizeof(float));
+    p->act.precise = precise;
+    p->act.q8 = take(&at, precise ? 0 : n * w.k);
+    p->act.q16 = take(&at, precise ? n * w.k * 2 : 0);
+    p->act.d = take(&at, n * (w.k / WR_GROUP + 1) * sizeof(float));
+    p->act.s = take(&at, n * (w.k / WR_GROUP + 1) * sizeof(float));
+    p->logits = take(&at, (hp->n_vocab + n * HEAD_WORDS_PER_ROW) * sizeof(float));
+    const float *factors = p->model->rope_factors != WR_NO_WEIGHT ? wr_pager_vector(p->pager, p->model->rope_factors) : NULL;
+    wr_rope_inv_freq(p->inv_freq, hp->n_rot, hp->rope_base, factors);
+    return (uint64_t)(at - (uint8_t *)scratch);
+}
+
+bool wr_pass_fail(struct wr_pass *p, int code, const char *format, ...)
+{
+    int none = 0;
+    if (!atomic_compare_exchange_strong(&p->failed, &none, 1)) return false;
+    char text[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    wr_err(&p->err, code, "%s", text);
+    return false;
+}
+
+struct each_row {
+    struct wr_pass *p;
+    wr_pass_row_fn *fn;
+    void *arg;
+    _Atomic uint32_t next;
+};
+
+static void each_row_member(void *arg, uint32_t member, uint32_t n_members)
+{
+    struct each_row *e = arg;
+    for (;;) {
+        uint32_t row = atomic_fetch_add(&e->next, 4);
+        if (row >= e->p->m) return;
+        for (uint32_t i = row; i < e->p->m && i < row + 4; i++) e->fn(e->p, i, e->arg);
+    }
+}
+
+void wr_pass_each_row(struct wr_pass *p, wr_pass_row_fn *fn, void *arg)
+{
+    struct each_row e = {.p = p, .fn = fn, .arg = arg};
+    if (p->m <= 2)
+        each_row_member(&e, 0, 1);
+    else
+        wr_team_run(p->team, each_row_member, &e);
+}
+
+struct products {
+    struct wr_pass *p;
+    const struct wr_product *product;
+    uint32_t first_item, n_items; /* items [first_item, first_item + n_items) of the products' items in a row */
+    _Atomic uint32_t next;
+};
+
+static void products_member(void *arg, uint32_t member, uint32_t n_members)
+{
+    struct products *s = arg;
+    struct wr_pass *p = s->p;
+    void *work = p->member_work + member * p->member_bytes;
+    while (!atomic_load_explicit(&p->failed, memory_order_relaxed)) {
+        uint32_t item = atomic_fetch_add(&s->next, 1), i = 0;
+        if (item >= s->n_items) return;
+        item += s->first_item;
+        const struct wr_use *uses = p->model->uses;
+        while (item >= wr_pager_items(p->pager, s->product[i].weight)) item -= wr_pager_items(p->pager, s->product[i++].weight);
+        const struct wr_product *product = &s->product[i];
+        const struct wr_tensor *t = uses[product->weight].tensor;
+        struct wr_lease lease;
+        struct wr_rows rows;
+        if (!wr_pager_acquire(p->pager, product->weight, item, member, &lease)) {
+            weir_err err;
+            int code = wr_pager_error(p->pager, &err);
+            wr_pass_fail(p, code, "%s", err.text);
+            return;
+        }
+        while (wr_lease_next(&lease, &rows))
+            p->kernels->matmul(
+                t->quant, wr_ref_address(p->device, &rows.ref), t->row_bytes, rows.n_rows, &p->act, product->y + rows.first_row, product->ld, work);
+        wr_pager_release(&lease, p->device->ops->fence(p->device));
+    }
+}
+
+static void add_bias(struct wr_pass *p, uint32_t row, void *arg)
+{
+    const struct wr_product *product = arg;
+    uint64_t n = p->model->uses[product->weight].tensor->n_rows;
+    p->kernels->add(product->y + row * product->ld, wr_pager_vector(p->pager, product->bias), n);
+}
+
+bool wr_pass_products(struct wr_pass *p, const struct wr_product *product, uint32_t n)
+{
+    struct products s = {.p = p, .product = product};
+    for (uint32_t i = 0; i < n; i++) s.n_items += wr_pager_items(p->pager, product[i].weight);
+    wr_team_run(p->team, products_member, &s);
+    for (uint32_t i = 0; i < n; i++)
+        if (product[i].bias != WR_NO_WEIGHT) wr_pass_each_row(p, add_bias, (void *)&product[i]);
+    return !atomic_load(&p->failed);
+}
+
+struct activate {
+    const float *from, *norm;
+    size_t ld;
+    uint32_t k;
+};
+
+static void activate_row(struct wr_pass *p, uint32_t row, void *arg)
+{
+    const struct activate *a = arg;
+    float *to = (float *)p->act.x + row * p->act.ldx;
+    if (a->norm != NULL) p->kernels->rmsnorm(a->from + row * a->ld, a->norm, to, a->k, p->model->hp.eps);
+    bool finite = a->k % WR_GROUP == 0 ? p->kernels->quantize(&p->act, row) : p->kernels->all_finite(to, a->k);
+    if (!finite)
+        wr_pass_fail(
+            p, WEIR_E_NONFINITE, "an activation of position %u is not finite: the weights are damaged or not of this architecture", p->rows[row].position);
+}
+
+bool wr_pass_activate(struct wr_pass *p, const float *from, size_t ld, uint32_t norm, float *to, size_t to_ld, uint32_t k)
+{
+    struct activate a = {from, norm != WR_NO_WEIGHT ? wr_pager_vector(p->pager, norm) : NULL, ld, k};
+    p->act.m = p->m;
+    p->act.k = k;
+    p->act.x = to;
+    p->act.ldx = to_ld;
+    wr_pass_each_row(p, activate_row, &a);
+    return !atomic_load(&p->failed);
+}
+
+static void add_row(struct wr_pass *p, uint32_t row, void *arg)
+{
+    const struct activate *a = arg;
+    p->kernels->add(p->x + (size_t)row * p->model->hp.n_embd, a->from + row * a->ld, p->model->hp.n_embd);
+}
+
+void wr_pass_add(struct wr_pass *p, const float *y, size_t ld)
+{
+    struct activate a = {.from = y, .ld = ld};
+    wr_pass_each_row(p, add_row, &a);
+}
+
+static void embed(void *user, size_t i, const void *row)
+{
+    struct wr_pass *p = user;
+    const struct wr_hparams *hp = &p->model->hp;
+    p->model->uses[p->model->token_embd].tensor->quant->decode_f32(row, p->x + i * hp->n_embd, hp->n_embd);
+}
+
+static int embed_rows(struct wr_pass *p, weir_err *err)
+{
+    int32_t ids[WR_ROW_SLOTS];
+    for (uint32_t i = 0; i < p->m; i += WR_ROW_SLOTS) {
+        uint32_t n = p->m - i < WR_ROW_SLOTS ? p->m - i : WR_ROW_SLOTS;
+        for (uint32_t j = 0; j < n; j++) ids[j] = p->rows[i + j].token;
+        struct wr_pass part = *p;
+        part.x = p->x + (size_t)i * p->model->hp.n_embd;
+        int rc = wr_pager_rows(p->pager, p->model->token_embd, ids, n, embed, &part, err);
+        if (rc < 0) return rc;
+    }
+    return 0;
+}
+
+/* Final norm and head for the rows that want logits, gathered at the front of h. */
+static int run_head(struct wr_pass *p, wr_head_fn *fn, void *user, weir_err *err)
+{
+    const struct wr_hparams *hp = &p->model->hp;
+    uint32_t m = p->m, n_want = 0;
+    for (uint32_t i = 0; i < m; i++) {
+        if (!p->rows[i].logits) continue;
+        for (uint32_t d = 0; d < hp->n_embd; d++) p->x[(size_t)n_want * hp->n_embd + d] = p->x[(size_t)i * hp->n_embd + d];
+        n_want++;
+    }
+    if (n_want == 0) return 0;
+    p->m = n_want;
+    int rc = 0;
+    if (!wr_pass_activate(p, p->x, hp->n_embd, p->model->output_norm, p->h, p->h_width, hp->n_embd)) goto failed;
+    uint32_t words_per_item = wr_pager_item_rows(p->pager, p->model->output), n_all = wr_pager_items(p->pager, p->model->output);
+    uint64_t room = (hp->n_vocab + (uint64_t)p->max_rows * HEAD_WORDS_PER_ROW) / n_want;
+    uint32_t n_tile = room >= hp->n_vocab ? n_all : (uint32_t)(room / words_per_item);
+    for (uint32_t item = 0; item < n_all && rc == 0; item += n_tile) {
+        uint32_t n = n_all - item < n_tile ? n_all - item : n_tile, word = item * words_per_item;
+        uint32_t n_words = hp->n_vocab - word < n * words_per_item ? hp->n_vocab - word : n * words_per_item;
+        /* y points so that the item's own row numbers land in this tile. */
+        struct wr_product product = {p->model->output, WR_NO_WEIGHT, p->logits - word, n_words};
+        struct products s = {.p = p, .product = &product, .first_item = item, .n_items = n};
+        wr_team_run(p->team, products_member, &s);
+        if (!atomic_load(&p->failed) && !p->kernels->all_finite(p->logits, (size_t)n_want * n_words))
+            wr_pass_fail(p, WEIR_E_NONFINITE, "a logit of words %u to %u is not finite: the output weights are damaged", word, word + n_words - 1);
+        if (atomic_load(&p->failed)) goto failed;
+        wr_guard_leave(); /* the caller's code may allocate */
+        rc = fn(user, word, n_words, n_want, p->logits);
+        wr_guard_enter("a pass");
+    }
+    p->m = m;
+    return rc;
+failed:
+    p->m = m;
+    if (err != NULL) *err = p->err;
+    return p->err.code;
+}
+
+int wr_pass_run(struct wr_pass *p, const struct wr_pass_row *rows, uint32_t m, wr_head_fn *fn, void *user, weir_err *err)
+{
+    p->rows = rows;
+    p->m = m;
+    atomic_store(&p->failed, 0);
+    wr_pager_begin(p->pager, fn != NULL);
+    wr_guard_enter("a pass");
+    int rc = embed_rows(p, err);
+    for (uint32_t il = 0; rc == 0 && il < p->model->hp.n_layer; il++) {
+        if (p->cancel != NULL && *p->cancel != 0)
+            rc = wr_err(err, WEIR_E_CANCELLED, "interrupted");
+        else if (!p->model->arch->layer(p, il)) {
+            rc = p->err.code;
+            wr_err_prefix(&p->err, rc, "layer %u", il);
+            if (err != NULL) *err = p->err;
+        } else if (p->tick != NULL) {
+            wr_guard_leave();
+            p->tick(p->tick_user, il + 1, p->model->hp.n_layer);
+            wr_guard_enter("a pass");
+        }
+    }
+    if (rc == 0 && fn != NULL) rc = run_head(p, fn, user, err);
+    wr_guard_leave();
+    wr_pager_end(p->pager, rc != 0);
+    return rc;
+}

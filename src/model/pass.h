@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One pass: m rows (sequence, position, token) through all layers. Prefill, decode, verification and batches are the same
+ * thing. Work is split over output rows, heads and pass rows, never over a reduction, so nothing here depends on the
+ * number of threads.
+ */
+#ifndef WR_MODEL_PASS_H
+#define WR_MODEL_PASS_H
+
+#include "base/team.h"
+#include "memory/kv.h"
+#include "memory/pager.h"
+#include "model/arch.h"
+
+#define WR_MAX_HEAD_DIM 512
+#define WR_MAX_CHUNK 4096
+
+struct wr_pass_row {
+    uint32_t position;
+    int32_t token;
+    uint16_t sequence;
+    bool logits;
+};
+
+struct wr_pass {
+    const struct wr_model *model;
+    const struct wr_kernels *kernels;
+    struct wr_pager *pager;
+    struct wr_device *device;
+    struct wr_team *team;
+    struct wr_kv *kv; /* [sequences] */
+    const volatile int *cancel;
+    uint32_t max_rows;
+    void (*tick)(void *user, uint32_t layers_done, uint32_t n_layer); /* after every layer; may be NULL */
+    void *tick_user;
+
+    const struct wr_pass_row *rows;
+    uint32_t m;
+    /* Scratch, [max_rows][width] each. */
+    float *x, *h, *g, *u; /* n_embd; max(n_embd, heads); max(q + k + v, n_ff); max(n_ff, n_embd) */
+    size_t h_width, g_width, u_width;
+    float *rope_cos, *rope_sin; /* n_rot / 2 */
+    float *inv_freq;            /* [n_rot / 2], once */
+    struct wr_act act;
+    float *logits;        /* a tile of the head's output, or one row of it */
+    uint8_t *member_work; /* [members][member_bytes] */
+    uint64_t member_bytes;
+
+    _Atomic int failed;
+    weir_err err;
+};
+
+/* Lays the scratch region out, fills the rope table, returns the bytes taken (at most what wr_model_scratch said). */
+uint64_t wr_pass_init(struct wr_pass *, void *scratch, bool precise);
+
+/* A tile of logits: words [word, word + n_words) of the rows that want logits, tile[i * n_words + j]. Non-zero stops the pass. */
+typedef int wr_head_fn(void *user, uint32_t word, uint32_t n_words, uint32_t n_rows, const float *tile);
+/* Runs rows [m] through the model. With `fn`, the head runs for rows that want logits, tile by tile; without, no row may want any. 0, WEIR_E_CANCELLED, WEIR_E_NONFINITE, a
+ * read error, or what fn returned. The keys and values of the rows are stored. */
+int wr_pass_run(struct wr_pass *, const struct wr_pass_row *rows, uint32_t m, wr_head_fn *fn, void *user, weir_err *);
+
+/* ---- for families ---- */
+
+/* The pass stops with this error; the first one stays. Returns false. */
+bool wr_pass_fail(struct wr_pass *, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+typedef void wr_pass_row_fn(struct wr_pass *, uint32_t row, void *arg);
+/* Every row once, split over the team; in this thread when there is one row. */
+void wr_pass_each_row(struct wr_pass *, wr_pass_row_fn *, void *arg);
+
+/* y = activations times each weight, rows of y `ld` floats apart; biases (WR_NO_WEIGHT: none) are added. */
+struct wr_product {
+    uint32_t weight, bias;
+    float *y;
+    size_t ld;
+};
+bool wr_pass_products(struct wr_pass *, const struct wr_product *, uint32_t n);
+/* act = rmsnorm(from) [m][k] with the norm weight, or `from` itself where norm is WR_NO_WEIGHT, rounded by rule d; `to` keeps the f32 values (float weights read them). */
+bool wr_pass_activate(struct wr_pass *, const float *from, size_t ld, uint32_t norm, float *to, size_t to_ld, uint32_t k);
+void wr_pass_add(struct wr_pass *, const float *y, size_t ld); /* x += y */
+
+bool wr_attention(struct wr_pass *, uint32_t il); /* x += attention(norm(x)), with RoPE and the layer's biases */
+bool wr_ffn_silu(struct wr_pass *, uint32_t il);  /* x += down(silu(gate(norm(x))) * up(norm(x))) */
+
+/* Work space of one member inside attention. */
+uint64_t wr_attention_work_bytes(uint32_t head_dim);
+
+#endif

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What vocab.c (storage) and tokenize.c (use) share. */
+#ifndef WR_TEXT_VOCAB_PRIVATE_H
+#define WR_TEXT_VOCAB_PRIVATE_H
+
+#include "text/bpe.h"
+#include "text/pretok.h"
+#include "text/vocab.h"
+
+/* Special tokens of one length. A text that equals one has its bit in the filter; the id table decides. */
+struct wr_special_class {
+    uint32_t length;
+    uint64_t power;     /* WR_HASH_BASE ^ length */
+    uint64_t any, user; /* 64-bit filters over wr_hash_bit: all special tokens, user-defined ones */
+};
+
+/* Polynomial hash of a text, so that it can roll along. */
+#define WR_HASH_BASE UINT64_C(0x9e3779b97f4a7c55)
+static inline uint64_t wr_hash_step(uint64_t h, uint8_t byte) { return h * WR_HASH_BASE + byte + 1; }
+static inline uint64_t wr_hash_mix(uint64_t h)
+{
+    h = (h ^ h >> 32) * UINT64_C(0xd6e8feb86659fd93);
+    return h ^ h >> 32;
+}
+static inline uint64_t wr_hash_bit(uint64_t h) { return UINT64_C(1) << (wr_hash_mix(h) & 63); }
+
+struct wr_vocab {
+    struct wr_vocab_config config; /* strings not kept */
+    const struct wr_pretok_row *row;
+    struct wr_pretok pretok;
+    uint32_t n_tokens, n_merges; /* added so far */
+    bool finished;
+    uint8_t *type;             /* [n] WR_TOKEN_*, with WR_ENDS when in the end-of-generation set */
+    uint32_t *raw_at, *out_at; /* [n + 1] offsets into the pools */
+    char *raw, *out;           /* token texts as in the file, one after the other; and as the bytes they stand for */
+    uint32_t max_out;          /* longest token in bytes */
+    uint32_t *slots;           /* [n_slots] id + 1, 0 empty: by text as in the file */
+    uint64_t n_slots;
+    struct wr_bpe bpe;
+    struct wr_special_class *classes; /* [n_classes], longest first */
+    uint32_t n_classes, classes_capacity;
+    bool first_any[256], first_user[256]; /* bytes that special tokens begin with */
+};
+#define WR_TYPE_MASK 0x7f
+#define WR_ENDS 0x80
+
+static inline uint8_t wr_vocab_type(const struct wr_vocab *v, int32_t id) { return v->type[id] & WR_TYPE_MASK; }
+/* Control and unknown tokens: not printed, and in text only where asked for. */
+static inline bool wr_vocab_is_control(const struct wr_vocab *v, int32_t id)
+{
+    return wr_vocab_type(v, id) == WR_TOKEN_CONTROL || wr_vocab_type(v, id) == WR_TOKEN_UNKNOWN;
+}
+int32_t wr_vocab_find_hashed(const struct wr_vocab *, uint64_t hash, const char *bytes, size_t n);
+
+/* The byte alphabet (GPT-2's bytes_to_unicode): printable bytes stand for themselves, the other 68 for U+0100 and on. */
+uint32_t wr_vocab_byte_to_cp(uint8_t byte);
+int wr_vocab_cp_to_byte(uint32_t cp); /* -1: not in the alphabet */
+/* The token that a piece of text is as a whole, or -1. */
+int32_t wr_vocab_find_piece(const struct wr_vocab *, const uint8_t *bytes, size_t n);
+
+#endif

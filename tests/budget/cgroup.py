@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory cgroups, version 1 or 2, without swap. Only folders of our own are made, and settings of existing ones are left alone."""
+import contextlib
+import os
+import pathlib
+import time
+
+count = 0
+
+
+def places():
+    """Folders under which a memory cgroup may be made: (version, folder)."""
+    own = dict()
+    for line in pathlib.Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines():
+        _, controllers, path = line.split(":", 2)
+        own.update({name: path for name in controllers.split(",")})
+    for line in pathlib.Path("/proc/self/mountinfo").read_text(errors="replace").splitlines():
+        before, after = line.split(" - ")
+        root, mount = before.split()[3:5]
+        kind, _, options = after.split(maxsplit=2)
+        version = 1 if kind == "cgroup" and "memory" in options.split(",") else 2 if kind == "cgroup2" else 0
+        path = own.get("memory" if version == 1 else "")
+        if not version or path is None:
+            continue
+        inside = os.path.relpath(path, root) if root != "/" else path.lstrip("/")
+        here = pathlib.Path(mount) / ("" if inside.startswith("..") else inside)
+        # Version 2: a group that has processes cannot hand the controller down, its parent may.
+        for folder in (here, here.parent) if version == 2 and here != pathlib.Path(mount) else (here,):
+            if version == 1 or "memory" in (folder / "cgroup.subtree_control").read_text(encoding="ascii").split():
+                yield version, folder
+
+
+def write(path, value):
+    path.write_text(str(value), encoding="ascii")
+
+
+def make(limit):
+    """A new cgroup with this limit: (folder, None), or (None, why there is none)."""
+    global count
+    why = "no memory controller is mounted for this process"
+    for version, folder in places():
+        count += 1
+        group = folder / f"weir-test-{os.getpid()}-{count}"
+        try:
+            group.mkdir()
+        except OSError as e:
+            why = f"{folder}: {e.strerror}"
+            continue
+        try:
+            write(group / ("memory.max" if version == 2 else "memory.limit_in_bytes"), limit)
+            if version == 2 and (group / "memory.swap.max").exists():
+                write(group / "memory.swap.max", 0)
+            if version == 1:
+                write(group / "memory.swappiness", 0)
+                if (group / "memory.memsw.limit_in_bytes").exists():
+                    write(group / "memory.memsw.limit_in_bytes", limit)
+            return group, None
+        except OSError as e:
+            why = f"{group}: {e.strerror}"
+            remove(group)
+    return None, why
+
+
+def remove(group):
+    for _ in range(50):  # the kernel lets go of an ended process a little later
+        try:
+            group.rmdir()
+            return
+        except OSError:
+            time.sleep(0.02)
+    group.rmdir()
+
+
+@contextlib.contextmanager
+def memory_cgroup(limit):
+    """Gives (folder, None) or (None, reason)."""
+    group, why = make(limit)
+    try:
+        yield group, why
+    finally:
+        if group:
+            remove(group)
+
+
+def kills(group):
+    """How often the kernel killed for memory in this group."""
+    for name in ("memory.events", "memory.oom_control"):
+        path = group / name
+        if path.exists():
+            return dict(line.split() for line in path.read_text(encoding="ascii").splitlines()).get("oom_kill")
+    return None

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the weir command as a user would, and says what it did."""
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+WEIR = pathlib.Path(os.environ.get("WEIR") or ROOT / "build" / "weir")
+GOLDEN = ROOT / "tests" / "golden"
+
+
+@dataclasses.dataclass
+class Result:
+    command: list
+    code: int
+    out: bytes
+    err: str
+    usage: dict = None
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+    def show(self):
+        return f"{' '.join(map(str, self.command))}\nexit {self.code}\nstdout {self.out[:2000]!r}\nstderr {self.err[:2000]}"
+
+
+def environment(**more):
+    """The caller's environment without its WEIR_ variables."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("WEIR")}
+    return {**kept, **{name: str(value) for name, value in more.items()}}
+
+
+def weir(*arguments, expect=None, stdin=b"", env=None, cwd=None, timeout=600):
+    """Runs the command; `expect` is the exit code that it must have."""
+    words = [str(WEIR), *[a if isinstance(a, bytes) else str(a) for a in arguments]]
+    done = subprocess.run(words, input=stdin, capture_output=True, env=environment(**(env or {})), cwd=cwd, timeout=timeout, check=False)
+    result = Result(words, done.returncode, done.stdout, done.stderr.decode(errors="replace"))
+    assert expect is None or result.code == expect, result.show()
+    return result
+
+
+def weir_json(*arguments, **how):
+    """Runs the command with --json, expecting success; gives the object."""
+    return weir(*arguments, "--json", **{"expect": 0, **how}).json
+
+
+def weir_measured(*arguments, expect=None, cgroup=None, stack=None, env=None, timeout=600):
+    """Like weir, but started from a small process, so that what the system says of it is of the command alone.
+
+    usage: max_rss, read_bytes, read_chars (bytes), cpu (seconds), and signal. `cgroup` is a folder to join, `stack` the limit of the stack.
+    """
+    words = [str(WEIR), *map(str, arguments)]
+    report_from, report_to = os.pipe()
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, os.fdopen(report_from) as report:
+        how = {"command": words, "report": report_to, "cgroup": str(cgroup) if cgroup else None, "stack": stack}
+        launcher = [sys.executable, "-I", "-S", str(pathlib.Path(__file__).with_name("launch.py")), json.dumps(how)]
+        streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
+        process = subprocess.Popen(launcher, **streams, env=environment(**(env or {})), pass_fds=[report_to], start_new_session=True)
+        os.close(report_to)
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)
+            process.wait()
+            raise
+        usage = json.loads(report.read() or "null")
+        out.seek(0)
+        err.seek(0)
+        result = Result(words, usage["code"] if usage else process.returncode, out.read(), err.read().decode(errors="replace"), usage)
+    assert usage is not None, result.show()
+    assert expect is None or result.code == expect, f"{result.show()}\n{usage}"
+    return result

@@ -1,0 +1,367 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the command behaves: exit codes, errors, output, limits of the context, stops, seeds."""
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+import tiny_model
+from command import weir, weir_json
+
+RUN = ("--raw", "-c", 128, "-n", 8)
+GREEDY = (*RUN, "--temp", 0)
+
+
+def error_of(*arguments, **how):
+    """The error of a failing command: JSON on stdout, the same line on stderr, the same code everywhere, and no second line."""
+    done = weir(arguments[0], "--json", *arguments[1:], **how)
+    assert done.code > 0 and done.out, done.show()
+    error = done.json["error"]
+    assert set(error) == {"code", "exit", "message"} and error["exit"] == done.code
+    lines = [line for line in done.err.splitlines() if line.startswith("weir: error: ")]
+    assert lines == ["weir: error: " + error["message"]], done.show()
+    plain = weir(*arguments, **how)
+    assert plain.code == done.code and plain.out == b"", plain.show()
+    return error
+
+
+# ---- errors -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words, code, text", [
+    ([], 2, "no command"),
+    (["rnu"], 2, "did you mean 'run'"),
+    (["run"], 2, "no model"),
+    (["run", "MODEL", "x", "--memroy", "1G"], 2, "did you mean --memory"),
+    (["run", "MODEL", "x", "--temperature", "1"], 2, "unknown option --temperature"),
+    (["run", "MODEL", "x", "-memory", "1G"], 2, "did you mean --memory"),
+    (["run", "MODEL", "x", "--logits", "f"], 2, "'weir eval'"),
+    (["run", "MODEL", "x", "y"], 2, "one argument too many"),
+    (["run", "MODEL", "x", "--memory", "2X"], 2, "--memory"),
+    (["run", "MODEL", "x", "--memory", "-1"], 2, "--memory"),
+    (["run", "MODEL", "x", "-c", "-1"], 2, "--ctx"),
+    (["run", "MODEL", "x", "-c", "abc"], 2, "--ctx"),
+    (["run", "MODEL", "x", "-c", "4294967296"], 2, "--ctx"),
+    (["run", "MODEL", "x", "-t", "0x2"], 2, "--threads"),
+    (["run", "MODEL", "x", "--kv", "q3"], 2, "f16"),
+    (["run", "MODEL", "x", "--io", "magic"], 2, "uring"),
+    (["run", "MODEL", "x", "--direct", "maybe"], 2, "auto"),
+    (["run", "MODEL", "x", "--temp", "hot"], 2, "--temp"),
+    (["run", "MODEL", "x", "--temp", "nan"], 2, "--temp"),
+    (["run", "MODEL", "x", "--top-p", "1.5"], 2, "--top-p"),
+    (["run", "MODEL", "x", "-n"], 2, "needs a value"),
+    (["run", "MODEL", "x", "--seed", "-3"], 2, "--seed"),
+    (["run", "MODEL", "x", "--stop", ""], 2, "--stop"),
+    (["run", "MODEL", "x", "--logit-bias", "5"], 2, "ID=X"),
+    (["run", "MODEL", "x", "--raw=1"], 2, "takes no value"),
+    (["run", "MODEL", "-p", "x", "-f", "y"], 2, "given twice"),
+    (["run", "no/such/file.gguf", "x"], 5, "no/such/file.gguf"),
+    (["run", "/", "x"], None, "/"),
+    (["run", "/dev/null", "x"], None, "/dev/null"),
+    (["run", "MODEL", "-f", "no/such/text"], 5, "no/such/text"),
+    (["run", "MODEL", "-f", "/"], 5, "folder"),
+    (["eval", "MODEL", "--ids", "/dev/null"], 1, "ids"),
+    (["eval", "MODEL", "--hash", "-f", "/dev/null"], 2, "--logits"),
+    (["synth", "9b", "-o", "x"], 2, "shape"),
+    (["synth", "tiny"], 2, "-o"),
+    (["synth", "tiny", "--type", "q9", "-o", "/dev/null"], 2, "q9"),
+    (["detokenize", "MODEL", "99999999"], 1, "99999999"),
+    (["detokenize", "MODEL", "abc"], 1, "byte 0"),
+    (["tokenize", "MODEL", "--jsonl", "/dev/zero"], 1, "16777216"),
+])
+def test_errors(tiny, tmp_path, words, code, text):
+    words = [tiny if word == "MODEL" else word for word in words]
+    if not words:
+        done = weir()
+        assert done.code == 2 and text in done.err and done.out == b""
+        return
+    error = error_of(*words, cwd=tmp_path)
+    assert code in (error["exit"], None), error
+    assert text in error["message"], error
+    assert not list(tmp_path.iterdir()), "something was left behind"
+
+
+def damaged(path, source, how):
+    data = source.read_bytes()
+    if how == "empty":
+        data = b""
+    elif how == "not a model":
+        data = b"<html>no such page</html>" * 1000
+    elif how == "cut in the header":
+        data = data[:5000]
+    elif how == "cut in the weights":
+        data = data[:-5000]
+    elif how == "other version":
+        data = data[:4] + (99).to_bytes(4, "little") + data[8:]
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("how", ("empty", "not a model", "cut in the header", "cut in the weights", "other version"))
+def test_damaged_files(tiny, tmp_path, how):
+    path = damaged(tmp_path / "bad model.gguf", tiny, how)
+    for command in ("run", "plan", "inspect", "tokenize"):
+        if command == "tokenize" and how == "cut in the weights":
+            continue
+        error = error_of(command, path, *(["x"] if command in ("run", "tokenize") else []), timeout=5)
+        assert error["exit"] in (1, 4) and path.name in error["message"], error  # a long path loses its beginning, not what comes after it
+
+
+@pytest.mark.parametrize("how, word", [({"arch": "mamba"}, "mamba"), ({"model": "nonsense"}, "nonsense")])
+def test_unsupported_models(tmp_path, how, word):
+    """Well-formed, but not for this program: exit 4, and what it is that is missing."""
+    error = error_of("run", tiny_model.write(tmp_path / "m.gguf", **how), "x", *RUN)
+    assert error["code"] == "WEIR_E_UNSUPPORTED" and error["exit"] == 4 and word in error["message"], error
+
+
+@pytest.mark.parametrize("value", (float("nan"), float("inf"), -float("inf")))
+@pytest.mark.parametrize("name", ("blk.1.ffn_down.weight", "token_embd.weight", "blk.0.attn_norm.weight", "output.weight"))
+def test_weights_that_are_not_finite(tmp_path, name, value):
+    """A fatal error, not a text."""
+    def spoil(tensor, x):
+        if tensor == name:
+            x[..., 5] = value
+        return x
+
+    model = tiny_model.write(tmp_path / "m.gguf", change=spoil)
+    error = error_of("run", model, "hello", *RUN)
+    assert error["code"] == "WEIR_E_NONFINITE" and error["exit"] == 1, error
+    error = error_of("inspect", model, "--check")
+    assert error["code"] == "WEIR_E_NONFINITE" and name in error["message"], error
+
+
+def test_help_and_version():
+    for words in (["help"], ["--help"], ["-h"], ["version"], ["--version"], ["help", "run"], ["run", "--help"], ["run", "-h"]):
+        done = weir(*words, expect=0)
+        assert done.out and done.err == ""
+    assert set(weir_json("version")) >= {"version", "numerics", "levels", "io_engines", "formats"}
+
+
+# ---- input and output ---------------------------------------------------------------------
+
+
+def test_json_has_the_documented_members(tiny):
+    done = weir_json("run", tiny, "hello", *RUN)
+    assert set(done) >= {"model", "arch", "isa", "threads", "seed", "prompt_ids", "ids", "text", "finish", "n_prompt", "n_generated"}
+    assert set(done) >= {"memory", "io", "residency", "rates", "stalls", "kv", "spec", "experts", "warnings"}
+    assert set(done["memory"]) >= {"budget", "budget_origin", "peak_rss", "accounts"}
+    assert set(done["memory"]["accounts"]) >= {"process", "weights_pinned", "ring", "kv", "scratch", "tokenizer", "meta", "text"}
+    assert set(done["io"]) >= {"engine", "direct", "bytes_read", "bytes_written", "reads", "bytes_per_token", "floor_bytes_per_token"}
+    assert set(done["io"]) >= {"bytes_read_weights", "bytes_read_kv", "bytes_read_experts"}
+    assert set(done["residency"]) == {"pinned", "streamed", "cached"}
+    assert set(done["rates"]) == {"prefill", "decode", "prefill_predicted", "decode_predicted"}
+    assert set(done["stalls"]) == {"io", "compute"} and set(done["kv"]) >= {"type", "context", "resident", "on_disk"}
+    assert set(done["spec"]) >= {"mode", "drafted", "accepted", "passes"}
+    plan = weir_json("plan", tiny)
+    assert set(plan) >= {"memory", "residency", "kv", "io", "rates", "bound", "min_budget", "max_context"} and plan["bound"] in ("disk", "memory", "compute")
+    assert set(weir_json("eval", tiny, "-f", "/dev/stdin", stdin=b"some words")) >= {"model", "memory", "io", "n_tokens", "nll", "perplexity"}
+    tensors = weir_json("inspect", tiny)["tensors"]
+    assert tensors and all(set(tensor) >= {"name", "type", "shape", "offset", "bytes"} for tensor in tensors)
+
+
+def test_plain_and_json_agree(tiny):
+    done = weir_json("run", tiny, "hello", *GREEDY)
+    plain = weir("run", tiny, "hello", *GREEDY, "-q", expect=0)
+    assert plain.out.decode() == done["text"] and plain.err == ""
+    assert done["n_prompt"] == len(done["prompt_ids"]) and done["n_generated"] == len(done["ids"]) == 8
+    assert weir("detokenize", tiny, *done["ids"], expect=0).out.decode() == done["text"]
+
+
+def test_prompt_from_everywhere(tiny, tmp_path):
+    """Argument, -p, file and standard input are the same prompt; -m is the same model."""
+    text = tmp_path / "prompt ü.txt"
+    text.write_bytes("tea sea één".encode())
+    expected = weir_json("run", tiny, "tea sea één", *GREEDY)["ids"]
+    bytes_ = text.read_bytes()
+    for words, stdin in ((["-p", "tea sea één"], b""), (["-f", text], b""), ([], bytes_), (["-f", "-"], bytes_), (["--", "tea sea één"], b"")):
+        assert weir("run", tiny, *GREEDY, "--json", *words, stdin=stdin, expect=0).json["ids"] == expected, words
+    assert weir_json("run", "-m", tiny, "tea sea één", *GREEDY)["ids"] == expected
+    raw = weir_json("run", tiny, *GREEDY, stdin=b"tea\n")
+    assert raw["prompt_ids"] != weir_json("run", tiny, *GREEDY, stdin=b"tea")["prompt_ids"], "--raw keeps the last newline"
+
+
+def test_empty_prompts(tiny):
+    assert error_of("run", tiny, *RUN, stdin=b"")["exit"] == 2
+    assert error_of("run", tiny, "", *RUN)["exit"] in (1, 2)
+
+
+def test_environment(tiny):
+    """Every option has a variable; the command line is nearer; a bad value names the variable."""
+    expected = weir_json("run", tiny, "hello", *RUN, "--seed", 5)["ids"]
+    assert weir_json("run", tiny, "hello", *RUN, env={"WEIR_SEED": 5})["ids"] == expected
+    assert weir_json("run", tiny, "hello", *RUN, "--seed", 5, env={"WEIR_SEED": 6})["ids"] == expected
+    assert weir_json("plan", tiny, env={"WEIR_MEMORY": "64M"})["memory"]["budget"] == 64 << 20
+    for variable, value in (("WEIR_SEED", "x"), ("WEIR_MEMORY", "lots"), ("WEIR_RAW", "maybe"), ("WEIR_CPU", "pentium")):
+        error = error_of("run", tiny, "hello", env={variable: value})
+        assert error["exit"] == 2 and variable in error["message"], error
+
+
+@pytest.mark.parametrize("folder", ["with spaces", "Umläute", "模型", "quote'\"s", "-dash", "100%s%n", "new\nline"])
+def test_odd_paths(tiny, tmp_path, folder):
+    path = tmp_path / folder / "model file.gguf"
+    path.parent.mkdir()
+    os.link(tiny, path)
+    done = weir_json("run", path, "hello", *GREEDY)
+    assert done["model"] == str(path) and done["ids"] == weir_json("run", tiny, "hello", *GREEDY)["ids"]
+    out = path.parent / "logits ü.npy"
+    weir("eval", path, "-f", "-", "--logits", out, stdin=b"hello", expect=0)
+    assert np.load(out).shape[1] == 2000
+    broken = path.with_name("broken.gguf")
+    broken.write_bytes(b"x")
+    assert "\n" not in error_of("run", broken, "x")["message"]
+
+
+def test_path_that_is_not_utf8(tiny, tmp_path):
+    """JSON stays JSON."""
+    path = os.fsencode(tmp_path) + b"/m\xff\xfe.gguf"
+    shutil.copy(tiny, path)
+    done = weir("run", path, "hello", *GREEDY, "--json", expect=0)
+    assert json.loads(done.out.decode())["n_generated"] == 8
+
+
+def test_eval(tiny, tmp_path):
+    """nll and perplexity from the logits file; text and ids are the same question; the npy header is the documented one."""
+    text = tmp_path / "t"
+    text.write_text("the tea is in the sea and the sun is on the tin")
+    by_text = weir_json("eval", tiny, "-f", text, "--logits", tmp_path / "a.npy")
+    ids = weir_json("tokenize", tiny, "-f", text)["ids"]
+    (tmp_path / "ids").write_text(json.dumps(ids))
+    by_ids = weir_json("eval", tiny, "--ids", tmp_path / "ids", "--logits", tmp_path / "b.npy")
+    assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes() and by_text["nll"] == by_ids["nll"]
+    header = (tmp_path / "a.npy").read_bytes()[:128]
+    assert header[:8] == b"\x93NUMPY\x01\x00" and b"'<f4'" in header and b"'fortran_order': False" in header
+    x = np.load(tmp_path / "a.npy").astype(np.float64)
+    assert x.shape == (len(ids), 2000) and by_ids["n_tokens"] == len(ids)
+    nll = np.mean([np.log(np.exp(row - row.max()).sum()) + row.max() - row[i] for row, i in zip(x, ids[1:])])
+    assert abs(by_ids["nll"] - nll) < 1e-9 * abs(nll) and abs(by_ids["perplexity"] / np.exp(nll) - 1) < 1e-9
+
+
+@pytest.mark.parametrize("target", ["/dev/full", "/proc/version", "/no/such/folder/x.npy", "/"])
+def test_logits_that_cannot_be_written(tiny, tmp_path, target):
+    error = error_of("eval", tiny, "-f", "-", "--logits", target, stdin=b"some words here", cwd=tmp_path)
+    assert error["exit"] == 5, error
+    assert not list(tmp_path.iterdir())
+
+
+# ---- context and stops --------------------------------------------------------------------
+
+
+def prompt_of(n):
+    """n tokens of the tiny model: bytes that no merge joins."""
+    return "xyzq" * (n // 4) + "xyzq"[: n % 4]
+
+
+@pytest.mark.parametrize("n", (255, 256, 257, 10_000))
+@pytest.mark.parametrize("command", ("run", "eval"))
+def test_prompt_against_context(tiny, tmp_path, command, n):
+    """What fits runs; what does not is an error with both numbers, and nothing is cut."""
+    text = tmp_path / "prompt"
+    text.write_text(prompt_of(n))
+    flags = ("-f", text, "-c", 256, *(("--raw", "-n", 4) if command == "run" else ()))
+    if n <= 256:
+        done = weir_json(command, tiny, *flags)
+        assert done["n_prompt"] == n
+        return
+    error = error_of(command, tiny, *flags)
+    assert error["code"] == "WEIR_E_CONTEXT" and error["exit"] == 1, error
+    assert str(n) in error["message"] and "256" in error["message"], error
+
+
+def test_over_long_prompt_reads_no_weight(smollm2):
+    """Counted before the load: with a budget that would stream 98 MB."""
+    error = error_of("run", smollm2, *RUN[:3], stdin=b"word " * 200)
+    assert error["code"] == "WEIR_E_CONTEXT" and "128" in error["message"] and "201" in error["message"], error
+
+
+@pytest.mark.parametrize("kv", ("f16", "f32"))
+def test_end_of_context(tiny, kv):
+    """Generation ends with `length` at the limit, and until then is what a longer context gives."""
+    flags = ("--raw", "--temp", 0, "--ignore-eos", "--kv", kv)
+    longer = weir_json("run", tiny, "hello", *flags, "-c", 256, "-n", 100)
+    for n in ([], ["-n", 10_000]):
+        done = weir_json("run", tiny, "hello", *flags, "-c", 64, *n)
+        assert done["finish"] == "length"
+        assert done["n_prompt"] + done["n_generated"] in (64, 65)  # the last token drawn need not be evaluated
+        assert done["ids"] == longer["ids"][: done["n_generated"]]
+
+
+def test_default_context(tmp_path):
+    """The smallest of trained, 4096 and what fits; -c 0 is the default; one million positions are not allocated because the file says so."""
+    for trained in (300, 8192, 1 << 20, 1 << 30):
+        model = tiny_model.write(tmp_path / "m.gguf", context=trained)
+        for flags in ((), ("-c", 0)):
+            plan = weir_json("plan", model, *flags)
+            assert plan["kv"]["context"] == min(trained, 4096) and plan["trained_context"] == trained
+    small = weir_json("plan", model, "--memory", weir_json("plan", model)["min_budget"])
+    assert 16 <= small["kv"]["context"] < 4096
+    assert error_of("run", model, "x", "-c", 1_000_000_000, "--memory", "100M")["exit"] == 3
+
+
+def test_stop_strings(tiny):
+    """The text ends exactly before the stop string that begins first, wherever tokens end."""
+    flags = ("--raw", "--temp", 0, "--ignore-eos", "-c", 128, "-n", 40)
+    whole = weir_json("run", tiny, "hello", *flags)
+    text = whole["text"]
+    pieces = [weir("detokenize", tiny, i, expect=0).out.decode(errors="replace") for i in whole["ids"]]
+    border = len(pieces[0]) + len(pieces[1])
+    for begin, end in ((border - 2, border + 3), (5, 6), (0, 4), (len(text) - 3, len(text))):
+        stop = text[begin:end]
+        first = text.index(stop)
+        done = weir_json("run", tiny, "hello", *flags, "--stop", stop)
+        assert done["text"] == text[:first] and done["finish"] == "stop", (stop, done["text"])
+        assert done["n_generated"] <= whole["n_generated"]
+        assert weir("run", tiny, "hello", *flags, "--stop", stop, "-q", expect=0).out.decode() == text[:first]
+    two = weir_json("run", tiny, "hello", *flags, "--stop", text[20:24], "--stop", text[8:12], "--stop", "not in the text")
+    assert two["text"] == text[: min(text.index(text[20:24]), text.index(text[8:12]))]
+    never = weir_json("run", tiny, "hello", *flags, "--stop", text[-2:] + "?!")
+    assert never["text"] == text and never["finish"] == "length", "what might have been a stop string is printed at the end"
+
+
+def test_end_token(tiny):
+    """A forced end token ends with `stop` and an empty text; --ignore-eos goes on."""
+    flags = ("--raw", "-c", 64, "-n", 6, "--logit-bias", "0=1000")
+    done = weir_json("run", tiny, "hello", *flags)
+    assert done["finish"] == "stop" and done["text"] == ""
+    on = weir_json("run", tiny, "hello", *flags, "--ignore-eos")
+    assert on["finish"] == "length" and on["ids"] == [0] * 6 and on["text"] == ""
+    assert weir_json("run", tiny, "hello", *flags, "--ignore-eos", "--special")["text"] == "<|endoftext|>" * 6
+
+
+# ---- sampling -----------------------------------------------------------------------------
+
+
+def test_logit_bias(tiny):
+    """A forbidden token never comes, a forced one always, an id outside the vocabulary is an error that says so."""
+    sure = weir_json("run", tiny, "hello", *GREEDY)["ids"][0]
+    done = weir_json("run", tiny, "hello", *RUN, "--logit-bias", f"{sure}=-100", "--temp", 0)
+    assert sure not in done["ids"]
+    assert weir_json("run", tiny, "hello", *RUN, "--logit-bias", "77=100")["ids"] == [77] * 8
+    both = weir_json("run", tiny, "hello", *RUN, "--logit-bias", "77=100", "--logit-bias", "78=200")
+    assert both["ids"] == [78] * 8
+    error = error_of("run", tiny, "hello", *RUN, "--logit-bias", "2000=1")
+    assert error["exit"] in (1, 2) and "2000" in error["message"], error
+
+
+def test_seeds(tiny):
+    """Same seed, same text; other seeds, other texts; seed 0 is the default; `random` says which it took, and that repeats it."""
+    def ids(*flags):
+        return weir_json("run", tiny, "hello", *RUN, *flags)["ids"]
+
+    assert ids() == ids("--seed", 0) == ids()
+    assert len({tuple(ids("--seed", seed)) for seed in range(8)}) == 8
+    assert ids("--seed", 2**64 - 1) == ids("--seed", 2**64 - 1)
+    done = weir_json("run", tiny, "hello", *RUN, "--seed", "random")
+    assert ids("--seed", done["seed"]) == done["ids"]
+
+
+def test_greedy_needs_no_seed(tiny):
+    texts = {weir("run", tiny, "hello", *GREEDY, "--seed", seed, expect=0).out for seed in range(3)}
+    assert len(texts) == 1
+    assert weir_json("run", tiny, "hello", *RUN, "--top-k", 1)["text"].encode() in texts
+
+
+def test_penalties(tiny):
+    """A presence penalty beyond every logit forbids to repeat."""
+    done = weir_json("run", tiny, "hello", "--raw", "-c", 128, "-n", 40, "--temp", 0, "--presence-penalty", 100)
+    assert len(set(done["ids"])) == 40 and not set(done["ids"]) & set(done["prompt_ids"])

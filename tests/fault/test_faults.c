@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The whole engine on a tiny model, with one thing going wrong at a time: the Nth allocation, read or thread, once and for good; reads
+ * that come short, late, refused or damaged; a file cut or changed under the engine; a device with memory of its own. Each time: the same
+ * logits as an undisturbed run, or the right error; no leak (sanitizers and the ledger watch), no hang (a timer watches).
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "device_fake.h"
+#include "engine/engine.h"
+#include "engine/tools.h"
+
+#define N_IDS 6
+#define MAX_VOCAB 512
+#define MAPPED_SLACK_KIB 1024 /* measured: no growth at all; a stack more that glibc keeps is no leak */
+static const int32_t ids[N_IDS] = {72, 105, 33, 260, 7, 91};
+static char folder[] = "weir-faults-XXXXXX", model[64];
+static uint32_t n_vocab;
+static float reference[MAX_VOCAB * N_IDS];
+static _Atomic uint32_t n_warnings; /* the I/O thread warns too */
+static weir_io_info last_io;        /* at the end of the last run that went through */
+
+static void count_warning(void *user, enum weir_log_level level, const char *line)
+{
+    if (level == WEIR_LOG_WARN) n_warnings++;
+}
+
+static weir_options options(void)
+{
+    const char *io = getenv("WEIR_TEST_IO");
+    weir_options o;
+    weir_options_init(&o);
+    o.memory_bytes = 3ull << 30;
+    o.n_ctx = 64;
+    o.n_threads = 2;
+    o.extent_bytes = 4096;
+    o.ring_bytes = 4 * 4096;
+    o.pin_bytes = 9 * 4096;
+    o.log = count_warning;
+    snprintf(o.io, sizeof o.io, "%s", io != NULL ? io : "auto");
+    const char *cpu = getenv("WEIR_CPU");
+    snprintf(o.isa, sizeof o.isa, "%s", cpu != NULL ? cpu : "");
+    return o;
+}
+
+/* Load, two tokens as a prompt and four more one by one: logits of each step from the second on. */
+static int run(const weir_options *o, float *out, weir_err *err)
+{
+    weir_plan *plan = NULL;
+    weir_engine *engine = NULL;
+    weir_session *session = NULL;
+    memset(err, 0, sizeof *err);
+    int rc = weir_plan_open(&plan, model, o, err);
+    if (rc == 0) {
+        rc = weir_engine_open(&engine, plan, err);
+        if (rc < 0) weir_plan_close(plan);
+    }
+    if (rc == 0) rc = weir_session_open(&session, engine, err);
+    for (size_t n = 2; rc == 0 && n <= N_IDS; n++) {
+        rc = weir_session_set(session, ids, n, err);
+        if (rc == 0) memcpy(out + (n - 1) * n_vocab, weir_session_logits(session), n_vocab * sizeof *out);
+    }
+    if (rc == 0) last_io = weir_engine_io(engine);
+    weir_session_close(session);
+    weir_engine_close(engine);
+    return rc;
+}
+
+static void assert_same(const float *out) { assert_memory_equal(out + n_vocab, reference + n_vocab, (N_IDS - 1) * n_vocab * sizeof *out); }
+
+/* Sanitizers and valgrind map memory of their own as they go. */
+static bool own_memory_only(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return false;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+    return false;
+#endif
+#endif
+    const char *preload = getenv("LD_PRELOAD");
+    return preload == NULL || strstr(preload, "vgpreload") == NULL;
+}
+
+struct resources {
+    uint32_t n_fds, n_threads;
+    uint64_t mapped_kib;
+};
+
+static uint32_t n_entries(const char *directory)
+{
+    uint32_t n = 0;
+    DIR *d = opendir(directory);
+    assert_non_null(d);
+    while (readdir(d) != NULL) n++;
+    closedir(d);
+    return n;
+}
+
+static struct resources resources(void)
+{
+    struct resources r = {n_entries("/proc/self/fd"), n_entries("/proc/self/task"), 0};
+    char line[256];
+    unsigned long long kib = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f) != NULL)
+        if (sscanf(line, "VmSize: %llu", &kib) == 1) break;
+    fclose(f);
+    assert_true(kib > 0);
+    r.mapped_kib = kib;
+    return r;
+}
+
+/* A thread that was joined, and the kernel's own threads for a ring that was closed, go from the list a little later. */
+static void assert_no_growth(const struct resources *before)
+{
+    struct resources now = resources();
+    for (int ms = 0; ms < 10000 && (now.n_threads > before->n_threads || now.n_fds > before->n_fds); ms += 5) {
+        usleep(5000);
+        now = resources();
+    }
+    if (now.n_fds > before->n_fds) fail_msg("%u files open, %u before", now.n_fds, before->n_fds);
+    if (now.n_threads > before->n_threads) fail_msg("%u threads, %u before", now.n_threads, before->n_threads);
+    if (own_memory_only() && now.mapped_kib > before->mapped_kib + MAPPED_SLACK_KIB)
+        fail_msg("%llu KiB mapped, %llu before", (unsigned long long)now.mapped_kib, (unsigned long long)before->mapped_kib);
+}
+
+static int setup(void **state)
+{
+    mallopt(M_ARENA_MAX, 1); /* each further arena reserves 64 MiB of addresses, which would hide a leak */
+    weir_err err;
+    weir_plan *plan;
+    if (mkdtemp(folder) == NULL) return -1;
+    snprintf(model, sizeof model, "%s/tiny.gguf", folder);
+    wr_synth_options s = {.shape = "tiny", .out = model, .type = "q4_1", .n_vocab = 400, .seed = 7};
+    if (wr_tool_synth(&s, &err) < 0) {
+        print_error("%s\n", err.text);
+        return -1;
+    }
+    weir_options o = options();
+    if (weir_plan_open(&plan, model, &o, &err) < 0) {
+        print_error("%s\n", err.text);
+        return -1;
+    }
+    n_vocab = weir_plan_get(plan)->n_vocab;
+    bool streams = weir_plan_get(plan)->streamed > 0 && weir_plan_get(plan)->pinned > 0;
+    printf("levels: ran %s\n", weir_plan_get(plan)->isa);
+    weir_plan_close(plan);
+    alarm(300);
+    int rc = run(&o, reference, &err);
+    if (rc < 0) print_error("%s\n", err.text);
+    return rc == 0 && streams && n_vocab <= MAX_VOCAB ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    unlink(model);
+    return rmdir(folder);
+}
+
+static void nth_failure(enum wr_fault_kind kind, int code, int other_code)
+{
+    static float out[MAX_VOCAB * N_IDS];
+    weir_options o = options();
+    weir_err err;
+    for (int persistent = 0; persistent < 2; persistent++) {
+        uint64_t n = 1, failures = 0;
+        struct resources before = resources();
+        for (;; n++) {
+            memset(out, 0, sizeof out);
+            wr_fault_set(kind, n, persistent);
+            int rc = run(&o, out, &err);
+            bool reached = wr_fault_count(kind) >= n;
+            wr_fault_set(kind, 0, false);
+            if (!reached) {
+                assert_int_equal(rc, 0);
+                assert_same(out);
+                break;
+            }
+            if (rc == 0) { /* an optional thing failed and was done without */
+                assert_same(out);
+                continue;
+            }
+            if (rc != code && rc != other_code) fail_msg("call %llu: %s: %s", (unsigned long long)n, weir_error_name(rc), err.text);
+            assert_int_equal(rc, err.code);
+            assert_true(strlen(err.text) > 0);
+            failures++;
+        }
+        assert_true(failures > 0);
+        assert_no_growth(&before);
+        printf("%s failures injected: %llu of %llu calls\n", persistent ? "lasting" : "single", (unsigned long long)failures, (unsigned long long)(n - 1));
+    }
+}
+
+static void test_nth_allocation(void **state) { nth_failure(WR_FAULT_ALLOC, WEIR_E_NOMEM, WEIR_E_NOMEM); }
+static void test_nth_read(void **state) { nth_failure(WR_FAULT_READ, WEIR_E_READ, WEIR_E_OPEN); }
+static void test_nth_thread(void **state) { nth_failure(WR_FAULT_THREAD, WEIR_E_THREAD, WEIR_E_THREAD); }
+
+/* After a read error the engine goes on: the next request gives the right answer. */
+static void test_read_error_is_not_the_end(void **state)
+{
+    weir_options o = options();
+    weir_err err;
+    weir_plan *plan;
+    weir_engine *engine;
+    weir_session *session;
+    int failures = 0;
+    assert_int_equal(weir_plan_open(&plan, model, &o, &err), 0);
+    assert_int_equal(weir_engine_open(&engine, plan, &err), 0);
+    assert_int_equal(weir_session_open(&session, engine, &err), 0);
+    for (uint64_t n = 1; n <= 40; n++) {
+        wr_fault_set(WR_FAULT_READ, 1 + n % 20, true);
+        int rc = weir_session_set(session, ids, 1 + n % (N_IDS - 1), &err);
+        wr_fault_set(WR_FAULT_READ, 0, false);
+        if (rc < 0) {
+            assert_int_equal(rc, WEIR_E_READ);
+            failures++;
+        }
+        /* A read ahead that was under way may still fail; after it the disk is well. */
+        rc = weir_session_set(session, ids, N_IDS, &err);
+        if (rc < 0) rc = weir_session_set(session, ids, N_IDS, &err);
+        assert_int_equal(rc, 0);
+        assert_memory_equal(weir_session_logits(session), reference + (N_IDS - 1) * n_vocab, n_vocab * sizeof(float));
+    }
+    assert_true(failures > 10);
+    weir_session_close(session);
+    weir_engine_close(engine);
+}
+
+static void with_script(struct wr_io_fault_script script, int expected, uint32_t expected_warnings)
+{
+    static float out[MAX_VOCAB * N_IDS];
+    weir_options o = options();
+    weir_err err;
+    snprintf(o.io, sizeof o.io, "fault");
+    wr_io_fault_script = script;
+    n_warnings = 0;
+    int rc = run(&o, out, &err);
+    wr_io_fault_script = (struct wr_io_fault_script){0};
+    if (rc != expected) fail_msg("%d: %s", rc, err.text);
+    if (rc == 0) assert_same(out);
+    if (expected_warnings != UINT32_MAX) assert_int_equal(n_warnings, expected_warnings);
+    if (rc < 0) assert_non_null(strstr(err.text, "tiny.gguf"));
+}
+
+static void test_short_reads(void **state) { with_script((struct wr_io_fault_script){.short_reads = true, .seed = 3}, 0, UINT32_MAX); }
+static void test_interrupted_reads(void **state)
+{
+    with_script((struct wr_io_fault_script){.fail_at = 1, .fail_count = 200, .fail_errno = EINTR}, 0, UINT32_MAX);
+}
+static void test_late_reads(void **state) { with_script((struct wr_io_fault_script){.delay_ns = 200000}, 0, UINT32_MAX); }
+
+/* Where the file system reads directly, one warning says that it no longer does; elsewhere there is nothing to refuse. */
+static void test_direct_refused(void **state)
+{
+    static const uint64_t fail_at[] = {1, 100}; /* while pinning, while streaming */
+    with_script((struct wr_io_fault_script){0}, 0, UINT32_MAX);
+    bool direct = last_io.direct;
+    uint32_t usual = n_warnings;
+    for (size_t i = 0; i < sizeof fail_at / sizeof *fail_at; i++) {
+        with_script((struct wr_io_fault_script){.fail_at = fail_at[i], .fail_count = 1000000, .fail_errno = EINVAL}, 0, usual + direct);
+        assert_false(last_io.direct);
+    }
+    printf("direct reads refused: %s\n", direct ? "one warning" : "none were direct, no warning");
+}
+
+static void test_read_fails(void **state)
+{
+    with_script((struct wr_io_fault_script){.fail_at = 3, .fail_count = 1, .fail_errno = EIO}, WEIR_E_READ, UINT32_MAX);        /* while pinning */
+    with_script((struct wr_io_fault_script){.fail_at = 45, .fail_count = 1000000, .fail_errno = EIO}, WEIR_E_READ, UINT32_MAX); /* while streaming */
+}
+
+/* The file is cut, or written to, after the plan was made and after the engine was opened. */
+static void test_file_changes(void **state)
+{
+    weir_options o = options();
+    weir_err err;
+    weir_plan *plan;
+    weir_engine *engine;
+    weir_session *session;
+    struct stat st;
+    assert_int_equal(stat(model, &st), 0);
+    int fd = open(model, O_RDWR);
+    assert_true(fd >= 0);
+    const struct timespec later[2] = {{0, UTIME_OMIT}, {st.st_mtim.tv_sec + 5, 0}}, before[2] = {{0, UTIME_OMIT}, st.st_mtim};
+
+    assert_int_equal(weir_plan_open(&plan, model, &o, &err), 0);
+    assert_int_equal(futimens(fd, later), 0);
+    assert_int_equal(weir_engine_open(&engine, plan, &err), WEIR_E_CHANGED);
+    assert_int_equal(futimens(fd, before), 0);
+    assert_int_equal(weir_engine_open(&engine, plan, &err), 0);
+    assert_int_equal(weir_session_open(&session, engine, &err), 0);
+    assert_int_equal(weir_session_set(session, ids, 3, &err), 0);
+    assert_int_equal(futimens(fd, later), 0);
+    assert_int_equal(weir_session_set(session, ids, 4, &err), WEIR_E_CHANGED);
+    assert_int_equal(futimens(fd, before), 0);
+    assert_int_equal(weir_session_set(session, ids, N_IDS, &err), 0);
+    assert_memory_equal(weir_session_logits(session), reference + (N_IDS - 1) * n_vocab, n_vocab * sizeof(float));
+    weir_session_close(session);
+    weir_engine_close(engine);
+    close(fd);
+}
+
+static void test_fake_device(void **state)
+{
+    static float out[MAX_VOCAB * N_IDS];
+    weir_options o = options();
+    weir_err err;
+    wr_engine_device = fake_device;
+    int rc = run(&o, out, &err);
+    wr_engine_device = NULL;
+    if (rc < 0) fail_msg("%s", err.text);
+    assert_same(out);
+    assert_true(fake_uploads > 40);
+    printf("fake device: %llu uploads, %llu looks at fences that were not done\n", (unsigned long long)fake_uploads, (unsigned long long)fake_waits);
+}
+
+/* Slots come free by time alone here: the I/O thread must look again by itself. */
+static void test_shared_device(void **state)
+{
+    static float out[MAX_VOCAB * N_IDS];
+    weir_options o = options();
+    weir_err err;
+    wr_engine_device = fake_device_shared;
+    int rc = run(&o, out, &err);
+    wr_engine_device = NULL;
+    if (rc < 0) fail_msg("%s", err.text);
+    assert_same(out);
+}
+
+/* A plan is still good after an engine could not be opened with it. */
+static void test_plan_is_kept(void **state)
+{
+    volatile int cancel = 1;
+    weir_options o = options();
+    weir_err err;
+    weir_plan *plan;
+    weir_engine *engine;
+    o.cancel = &cancel;
+    assert_int_equal(weir_plan_open(&plan, model, &o, &err), 0);
+    for (int i = 0; i < 3; i++) assert_int_equal(weir_engine_open(&engine, plan, &err), WEIR_E_CANCELLED);
+    cancel = 0;
+    assert_int_equal(weir_engine_open(&engine, plan, &err), 0);
+    weir_engine_close(engine);
+}
+
+static void test_cancel(void **state)
+{
+    volatile int cancel = 0;
+    weir_options o = options();
+    weir_err err;
+    weir_plan *plan;
+    weir_engine *engine;
+    weir_session *session;
+    o.cancel = &cancel;
+    assert_int_equal(weir_plan_open(&plan, model, &o, &err), 0);
+    assert_int_equal(weir_engine_open(&engine, plan, &err), 0);
+    assert_int_equal(weir_session_open(&session, engine, &err), 0);
+    for (int i = 0; i < 20; i++) {
+        cancel = 1;
+        assert_int_equal(weir_session_set(session, ids, 2 + i % 3, &err), WEIR_E_CANCELLED);
+        cancel = 0;
+        assert_int_equal(weir_session_set(session, ids, N_IDS, &err), 0);
+        assert_memory_equal(weir_session_logits(session), reference + (N_IDS - 1) * n_vocab, n_vocab * sizeof(float));
+    }
+    weir_session_close(session);
+    weir_engine_close(engine);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nth_allocation), cmocka_unit_test(test_nth_read), cmocka_unit_test(test_nth_thread),
+        cmocka_unit_test(test_read_error_is_not_the_end), cmocka_unit_test(test_short_reads), cmocka_unit_test(test_interrupted_reads),
+        cmocka_unit_test(test_late_reads), cmocka_unit_test(test_direct_refused), cmocka_unit_test(test_read_fails), cmocka_unit_test(test_file_changes),
+        cmocka_unit_test(test_fake_device), cmocka_unit_test(test_shared_device), cmocka_unit_test(test_plan_is_kept), cmocka_unit_test(test_cancel)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The registry: names, caps, what the CPU has. */
+#include "check.h"
+
+/* What the compiler's run time says of this CPU and its operating system: an oracle that is not ours. */
+static bool expected(const char *name)
+{
+#ifdef WR_X86
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vl");
+    if (!strcmp(name, "avx2")) return avx2;
+    if (!strcmp(name, "avx512")) return avx512;
+    if (!strcmp(name, "avx512vnni")) return avx512 && __builtin_cpu_supports("avx512vnni");
+#endif
+    return !strcmp(name, "scalar");
+}
+
+void check_levels(struct check *c)
+{
+    static const char *const unknown[] = {"nonsense", "AVX2", "avx", "avx2 ", "avx5120", " "};
+    const struct wr_kernels *k, *best = NULL;
+    const char *name;
+    bool available;
+    uint32_t n = 0;
+    for (; (k = wr_kernels_level(n, &name, &available)) != NULL; n++) {
+        if (available) best = k;
+        check_that(c, k->level == name && available == expected(name), "level %u, %s: available %d", n, name, available);
+        check_that(c, k->rmsnorm && k->quantize && k->matmul && k->add && k->silu_mul && k->rope && k->kv_store && k->attend_tile && k->all_finite,
+            "level %s lacks an op", name);
+        check_that(c, wr_kernels_best(name) == best, "cap %s gives %s, the best up to it is %s", name, wr_kernels_best(name)->level, best->level);
+    }
+    check_that(c, n > 0 && wr_kernels_level(0, NULL, NULL) == c->ref && !strcmp(c->ref->level, "scalar"), "level 0 is not the reference");
+    check_that(c, wr_kernels_level(n, &name, &available) == NULL && wr_kernels_level(UINT32_MAX, NULL, NULL) == NULL, "there is a level past the end");
+    check_that(c, wr_kernels_best(NULL) == best && wr_kernels_best("") == best, "no cap does not give %s", best->level);
+    for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++)
+        check_that(c, wr_kernels_best(unknown[i]) == NULL, "\"%s\" is taken for a level", unknown[i]);
+    check_that(c, wr_kv_bytes(WR_KV_F16, 80) == 160 && wr_kv_bytes(WR_KV_F32, 80) == 320, "bytes of a position");
+}
+
+void bench_levels(struct check *c) { (void)c; }
