@@ -331,10 +331,19 @@ static int refuse(const struct wr_plan *plan, const struct wr_plan_input *in, ui
         mib(weights_min + page(plan->vector_bytes) + IO_ENGINE_BYTES));
 }
 
+uint64_t wr_plan_longest_row(const struct wr_use *uses, uint32_t n_uses)
+{
+    uint64_t longest = 0;
+    for (uint32_t i = 0; i < n_uses; i++)
+        if (streams(uses[i].use) && uses[i].tensor->row_bytes > longest) longest = uses[i].tensor->row_bytes;
+    return longest;
+}
+
 static int take_weights(struct wr_plan *plan, const struct wr_plan_input *in, uint64_t smallest_extent, struct work *work, weir_err *err)
 {
     uint64_t n_extents = 1;
     plan->n_weights = in->n_uses;
+    plan->max_row_bytes = wr_plan_longest_row(in->uses, in->n_uses);
     plan->weights = wr_mem_array(in->ledger, WR_ACCOUNT_META, in->n_uses, sizeof *plan->weights, err);
     if (plan->weights == NULL) return err != NULL ? err->code : WEIR_E_NOMEM;
     for (uint32_t i = 0; i < in->n_uses; i++) {
@@ -346,7 +355,6 @@ static int take_weights(struct wr_plan *plan, const struct wr_plan_input *in, ui
             plan->vector_bytes += wr_round_up(t->ne[0] * t->n_rows * sizeof(float), 64);
             continue;
         }
-        if (t->row_bytes > plan->max_row_bytes && w->use != WR_USE_ROWS) plan->max_row_bytes = t->row_bytes;
         if (w->use == WR_USE_ROWS) {
             uint64_t slot = wr_round_up(t->row_bytes, WR_IO_ALIGN) + WR_IO_ALIGN;
             if (slot > plan->row_slot_bytes) plan->row_slot_bytes = slot;

@@ -90,6 +90,8 @@ struct wr_plan {
 /* WEIR_E_BUDGET when the budget is below plan->min_budget (which is set in any case), with the sum in the text. Memory: META. */
 int wr_plan_make(struct wr_plan *, const struct wr_plan_input *, weir_err *);
 void wr_plan_free(struct wr_plan *);
+/* Bytes of the longest row that passes through a seam buffer: of the weights that are used row by row in every pass. */
+uint64_t wr_plan_longest_row(const struct wr_use *, uint32_t n_uses);
 /* The extent of the weight that holds the byte at `offset` of the file. */
 uint32_t wr_plan_extent_at(const struct wr_plan *, const struct wr_weight *, uint64_t offset);
 

@@ -28,14 +28,11 @@ void wr_model_scratch(const struct wr_model *m, bool precise, uint64_t *base, ui
 {
     const struct wr_hparams *hp = &m->hp;
     struct widths w = widths_of(hp);
-    uint64_t max_row = 0;
-    for (uint32_t i = 0; i < m->n_uses; i++)
-        if (m->uses[i].use != WR_USE_VECTOR && m->uses[i].use != WR_USE_ROWS && m->uses[i].tensor->row_bytes > max_row) max_row = m->uses[i].tensor->row_bytes;
     *base = (uint64_t)hp->n_vocab * sizeof(float) + hp->n_rot / 2 * sizeof(float) + 16 * 64 +
             2 * WR_ARENA_ALIGN; /* 64-byte alignment of each part, pages of the regions */
     *per_row =
         (hp->n_embd + w.h + w.g + w.u + hp->n_rot + HEAD_WORDS_PER_ROW) * sizeof(float) + w.k * (precise ? 2 : 1) + (w.k / WR_GROUP + 1) * 2 * sizeof(float);
-    *per_thread = member_bytes(hp) + wr_pager_seam_bytes(max_row);
+    *per_thread = member_bytes(hp) + wr_pager_seam_bytes(wr_plan_longest_row(m->uses, m->n_uses));
 }
 
 static void *take(uint8_t **at, uint64_t bytes)
