@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared by the tests of the command: models, and lines for the summary that tests/run repeats.
 
-WEIR names the command (default: build/weir). Marker `slow`: more than 30 s on two slow cores.
+WEIR names the command (default: build/weir). Marker `slow`: more than 30 s on two slow cores. Marker `full`: a real model of hundreds of
+megabytes; these tests run only where -m names the marker (make check-full).
 """
 import json
 import pathlib
@@ -21,6 +22,13 @@ LINES = []
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes more than 30 s on two slow cores")
+    config.addinivalue_line("markers", "full: fetches and runs a large real model; deselected unless -m names it")
+
+
+def pytest_collection_modifyitems(config, items):
+    if "full" not in config.option.markexpr:
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("full")])
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
 
 
 def pytest_sessionstart(session):
@@ -39,13 +47,29 @@ def say():
     return LINES.append
 
 
-@pytest.fixture(scope="session")
-def smollm2():
-    """The real model, fetched once into the user's cache folder."""
-    done = subprocess.run([sys.executable, str(TESTS.parent / "tools" / "fetch-models"), "smollm2-135m"], capture_output=True, text=True, check=False)
+def fetched(name):
+    """A real model, fetched once into the user's cache folder."""
+    done = subprocess.run([sys.executable, str(TESTS.parent / "tools" / "fetch-models"), name], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         pytest.fail(f"the model is not to be had: {done.stderr.strip()}")
     return pathlib.Path(done.stdout.split("\n")[0])
+
+
+@pytest.fixture(scope="session")
+def smollm2():
+    return fetched("smollm2-135m")
+
+
+@pytest.fixture(scope="session")
+def qwen():
+    """For tests with the marker `full`."""
+    return fetched("qwen2.5-coder-0.5b")
+
+
+@pytest.fixture(scope="session")
+def gemma():
+    """For tests with the marker `full`."""
+    return fetched("gemma3-270m")
 
 
 @pytest.fixture(scope="session")
