@@ -40,8 +40,17 @@ static inline float wr_f32_from_bf16(uint16_t h) { return wr_f32_from_bits((uint
 #define WR_EXP_MIN -87.0f /* below: +0 */
 #define WR_EXP_MAX 88.7f  /* above: +inf */
 
+#define WR_GELU_INNER 0.7978845608f /* sqrt(2 / pi) */
+#define WR_GELU_CUBIC 0.044715f
+
 float wr_exp(float x);  /* NaN gives NaN; largest error over all floats 0.8943 ulp */
 float wr_tanh(float y); /* 1 - 2 / (1 + exp(2y)) */
+/* The tanh form. */
+static inline float wr_gelu(float x)
+{
+    float inner = (WR_GELU_INNER * x) * fmaf(WR_GELU_CUBIC, x * x, 1.0f);
+    return (0.5f * x) * (1.0f + wr_tanh(inner));
+}
 static inline float wr_silu(float x) { return x / (1.0f + wr_exp(-x)); }
 
 /* f64, for RoPE tables: |error| well below what shows after one rounding to f32. */

@@ -60,6 +60,7 @@ struct wr_kernels {
     void (*matmul)(const struct wr_quant *, const void *rows, size_t stride, uint32_t n_rows, const struct wr_act *, float *y, size_t ldy, void *work);
     void (*add)(float *x, const float *y, size_t n);          /* x += y */
     void (*silu_mul)(float *gate, const float *up, size_t n); /* gate = silu(gate) * up */
+    void (*gelu_mul)(float *gate, const float *up, size_t n); /* gate = gelu(gate) * up */
     /* Rule c, in place. Pairs (2i, 2i + 1) if interleaved, else (i, i + n_rot / 2); c and s: [n_rot / 2]; elements past n_rot stay. */
     void (*rope)(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, const float *c, const float *s, bool interleaved);
     /* Rounds one position's key and value of one head into their places: k_block is [head_dim][16] of the position's block, slot = position mod 16;

@@ -10,6 +10,7 @@
     bool wr_quantize_##level(const struct wr_act *, uint32_t row);                                                                                             \
     void wr_add_##level(float *x, const float *y, size_t n);                                                                                                   \
     void wr_silu_mul_##level(float *gate, const float *up, size_t n);                                                                                          \
+    void wr_gelu_mul_##level(float *gate, const float *up, size_t n);                                                                                          \
     void wr_rope_##level(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, const float *c, const float *s, bool interleaved);                     \
     bool wr_kv_store_##level(enum wr_kv_type, uint32_t head_dim, const float *k, const float *v, void *k_block, uint32_t slot, void *v_row);                   \
     void wr_attend_tile_##level(const struct wr_tile *);                                                                                                       \

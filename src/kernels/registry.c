@@ -37,8 +37,8 @@ static bool cpu_has_avx512vnni(void) { return cpu_has(LEAF1_ECX_AVX2, LEAF7_EBX_
 
 static const struct wr_kernels levels[] = {
 #define KERNEL_LEVEL(suffix, name, test, ops)                                                                                                                  \
-    {name, wr_rmsnorm_##ops, wr_quantize_##ops, wr_matmul_##suffix, wr_add_##ops, wr_silu_mul_##ops, wr_rope_##ops, wr_kv_store_##ops, wr_attend_tile_##ops,   \
-        wr_all_finite_##ops},
+    {name, wr_rmsnorm_##ops, wr_quantize_##ops, wr_matmul_##suffix, wr_add_##ops, wr_silu_mul_##ops, wr_gelu_mul_##ops, wr_rope_##ops, wr_kv_store_##ops,      \
+        wr_attend_tile_##ops, wr_all_finite_##ops},
 #include "kernels/levels.def"
 #undef KERNEL_LEVEL
 };

@@ -26,7 +26,8 @@ void check_levels(struct check *c)
     for (; (k = wr_kernels_level(n, &name, &available)) != NULL; n++) {
         if (available) best = k;
         check_that(c, k->level == name && available == expected(name), "level %u, %s: available %d", n, name, available);
-        check_that(c, k->rmsnorm && k->quantize && k->matmul && k->add && k->silu_mul && k->rope && k->kv_store && k->attend_tile && k->all_finite,
+        check_that(c,
+            k->rmsnorm && k->quantize && k->matmul && k->add && k->silu_mul && k->gelu_mul && k->rope && k->kv_store && k->attend_tile && k->all_finite,
             "level %s lacks an op", name);
         check_that(c, wr_kernels_best(name) == best, "cap %s gives %s, the best up to it is %s", name, wr_kernels_best(name)->level, best->level);
     }

@@ -63,45 +63,53 @@ static void rmsnorm(struct check *c, uint32_t n, enum check_data kind)
     check_free(want);
 }
 
-static void add_and_silu(struct check *c, uint32_t n, enum check_data kind)
+static void add_and_activations(struct check *c, uint32_t n, enum check_data kind)
 {
     float *x = filled(c, kind, n), *y = filled(c, check_below(c, CHECK_N_DATA), n);
     if (kind == CHECK_NORMAL) {
         for (uint32_t i = 0; i < n; i++) x[i] *= 30.0f; /* past both ends of exp */
     }
-    float *sum = copy(x, n), *gate = copy(x, n);
+    float *sum = copy(x, n), *gate = copy(x, n), *gelu = copy(x, n);
     c->ref->add(sum, y, n);
     c->ref->silu_mul(gate, y, n);
-    bool sum_right = true, gate_right = true;
+    c->ref->gelu_mul(gelu, y, n);
+    bool sum_right = true, gate_right = true, gelu_right = true;
     for (uint32_t i = 0; i < n; i++) {
         double s = (double)x[i] + y[i], g = x[i] / (1.0 + exp(-(double)x[i])) * y[i];
         sum_right = sum_right && fabs(sum[i] - s) <= U * fabs(s);
         /* exp is within 0.88 ulp; below -88.7 silu is -0, where -88.7 exp(-88.7) is 2.7e-37; denormal results round to 2^-149 */
         gate_right = gate_right && fabs(gate[i] - g) <= 5 * U * fabs(g) + 2.8e-37 * fabs(y[i]) + 0x1p-149;
+        /* tanh is within 2.5e-7 (test_num); the rounding of its argument moves it by 2 units at most, then come four roundings; a denormal x loses a bit when halved */
+        double t = 0.5 * x[i] * (1.0 + tanh(sqrt(2.0 / M_PI) * (x[i] + 0.044715 * pow((double)x[i], 3)))) * y[i];
+        gelu_right = gelu_right && fabs(gelu[i] - t) <= fabs((double)x[i] * y[i]) * (1.25e-7 + 2 * U) + 4 * U * fabs(t) + 0x1p-149 * (1 + fabs(y[i]));
     }
     check_that(c, sum_right && check_intact(sum), "add scalar %s n %u: not the rounded sum", check_data_name(kind), n);
     check_that(c, gate_right && check_intact(gate), "silu_mul scalar %s n %u: away from double precision", check_data_name(kind), n);
+    check_that(c, gelu_right && check_intact(gelu), "gelu_mul scalar %s n %u: away from double precision", check_data_name(kind), n);
     for (uint32_t l = 0; l < c->n_levels; l++) {
         const struct wr_kernels *k = c->level[l];
-        float *a = copy(x, n), *g = copy(x, n);
+        float *a = copy(x, n), *g = copy(x, n), *e = copy(x, n);
         k->add(a, y, n);
         k->silu_mul(g, y, n);
+        k->gelu_mul(e, y, n);
         same_f32(c, "add", k->level, check_data_name(kind), sum, a, n);
         same_f32(c, "silu_mul", k->level, check_data_name(kind), gate, g, n);
+        same_f32(c, "gelu_mul", k->level, check_data_name(kind), gelu, e, n);
     }
     check_free(x);
     check_free(y);
     check_free(sum);
     check_free(gate);
+    check_free(gelu);
 }
 
-/* silu over a sample of all floats with the ends of exp, infinities and NaN: an exp that differs anywhere shows. */
-static void silu_everywhere(struct check *c)
+/* silu and gelu over a sample of all floats with the ends of exp, infinities and NaN: an exp that differs anywhere shows. */
+static void activations_everywhere(struct check *c)
 {
     enum { N = 4096 };
     const uint32_t step = c->quick ? 1000003 : 4099;
     static const float special[] = {0.0f, -0.0f, 87.0f, -87.0f, 88.7f, -88.7f, INFINITY, -INFINITY, NAN, 0x1p-149f, -0x1p-149f, 3.4e38f, -3.4e38f};
-    float *x = floats(N), *one = floats(N), *want = floats(N);
+    float *x = floats(N), *one = floats(N), *silu = floats(N), *gelu = floats(N);
     for (uint32_t i = 0; i < N; i++) one[i] = 1.0f;
     for (uint64_t bits = 0; bits < 0x100000000u;) {
         uint32_t i = 0;
@@ -112,17 +120,22 @@ static void silu_everywhere(struct check *c)
             }
         }
         for (; i < N; i++, bits += step) x[i] = wr_f32_from_bits((uint32_t)bits);
-        memcpy(want, x, N * sizeof *want);
-        c->ref->silu_mul(want, one, N);
+        memcpy(silu, x, N * sizeof *x);
+        memcpy(gelu, x, N * sizeof *x);
+        c->ref->silu_mul(silu, one, N);
+        c->ref->gelu_mul(gelu, one, N);
         for (uint32_t l = 0; l < c->n_levels; l++) {
-            float *g = copy(x, N);
+            float *g = copy(x, N), *e = copy(x, N);
             c->level[l]->silu_mul(g, one, N);
-            same_f32(c, "silu_mul", c->level[l]->level, "all floats", want, g, N);
+            c->level[l]->gelu_mul(e, one, N);
+            same_f32(c, "silu_mul", c->level[l]->level, "all floats", silu, g, N);
+            same_f32(c, "gelu_mul", c->level[l]->level, "all floats", gelu, e, N);
         }
     }
     check_free(x);
     check_free(one);
-    check_free(want);
+    check_free(silu);
+    check_free(gelu);
 }
 
 /* ---- quantize ---- */
@@ -331,7 +344,7 @@ void check_rows(struct check *c)
     for (uint32_t kind = 0; kind < CHECK_N_DATA; kind++) {
         for (uint32_t i = 0; i < N_LENGTHS; i += c->quick ? 7 : 1) {
             rmsnorm(c, row_length(i), kind);
-            add_and_silu(c, row_length(i), kind);
+            add_and_activations(c, row_length(i), kind);
         }
         for (uint32_t n = 32; n <= 1536; n += n < 256 ? 32 : 320) {
             quantize(c, n, kind, false);
@@ -352,7 +365,7 @@ void check_rows(struct check *c)
         rope(c, head_dims[i], head_dims[i], false);
         rope(c, head_dims[i], head_dims[i], true);
     }
-    silu_everywhere(c);
+    activations_everywhere(c);
     non_finite(c);
 }
 
@@ -385,6 +398,11 @@ static void run_silu_mul(void *p)
 {
     struct rows_bench *b = p;
     b->k->silu_mul(b->y, b->x, b->n);
+}
+static void run_gelu_mul(void *p)
+{
+    struct rows_bench *b = p;
+    b->k->gelu_mul(b->y, b->x, b->n);
 }
 static void run_all_finite(void *p)
 {
@@ -420,6 +438,7 @@ void bench_rows(struct check *c)
         {"quantize16", run_quantize, N * 6.25},
         {"add", run_add, N * 12.0},
         {"silu_mul", run_silu_mul, N * 12.0},
+        {"gelu_mul", run_gelu_mul, N * 12.0},
         {"all_finite", run_all_finite, N * 4.0},
         {"rope", run_rope, N * 8.0},
         {"rope halves", run_rope_halves, N * 8.0},

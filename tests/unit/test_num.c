@@ -143,21 +143,24 @@ static void exponential(void **state)
     assert_true(isnan(wr_exp(NAN)));
 }
 
-static void hyperbolic_and_silu(void **state)
+static void activations(void **state)
 {
     (void)state;
-    long double worst_tanh = 0, worst_silu = 0;
+    long double worst_tanh = 0, worst_silu = 0, worst_gelu = 0;
     for (int i = 0; i < 1000000; i++) {
         float x = (float)uniform(-20, 20);
         long double t = fabsl((long double)wr_tanh(x) - tanhl((long double)x)); /* absolute: 1 - (1 - small) cancels */
         long double exact = (long double)x / (1 + expl(-(long double)x)), s = fabsl((long double)wr_silu(x) - exact) / ulp_f32(exact);
         if (t > worst_tanh) worst_tanh = t;
         if (s > worst_silu) worst_silu = s;
+        long double u = 0.79788456080286535588L * (x + 0.044715L * x * x * x), g = fabsl(wr_gelu(x) - 0.5L * x * (1 + tanhl(u))) / fabsl(x);
+        if (g > worst_gelu) worst_gelu = g;
     }
-    print_message("tanh: largest error %.3Lg; silu: %.3Lf ulp\n", worst_tanh, worst_silu);
-    assert_true(worst_tanh < 2.5e-7L && worst_silu < 3);
+    print_message("tanh: largest error %.3Lg; silu: %.3Lf ulp; gelu: %.3Lg of its argument\n", worst_tanh, worst_silu, worst_gelu);
+    assert_true(worst_tanh < 2.5e-7L && worst_silu < 3 && worst_gelu < 2.5e-7L);
     assert_true(
         wr_tanh(100) == 1 && wr_tanh(-100) == -1 && wr_tanh(0) == 0 && wr_silu(0) == 0 && wr_silu(-1000) == 0 && isnan(wr_tanh(NAN)) && isnan(wr_silu(NAN)));
+    assert_true(wr_gelu(0) == 0 && wr_gelu(-1000) == 0 && wr_gelu(1000) == 1000 && wr_gelu(3e38f) == 3e38f && isnan(wr_gelu(NAN)));
 }
 
 /* The code is the definition: lanes must give these bits. A chain in double precision, rounded to f32 after each step, is an fma. */
@@ -292,7 +295,7 @@ int main(void)
         cmocka_unit_test(float_to_half),
         cmocka_unit_test(exponential),
         cmocka_unit_test(exponential_is_the_stated_chain),
-        cmocka_unit_test(hyperbolic_and_silu),
+        cmocka_unit_test(activations),
         cmocka_unit_test(sine_and_cosine),
         cmocka_unit_test(power_and_logarithm),
         cmocka_unit_test(rope_tables),

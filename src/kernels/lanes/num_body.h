@@ -26,3 +26,9 @@ LANES v16 v_tanh(v16 y)
 }
 
 LANES v16 v_silu(v16 x) { return v_div(x, v_add(v_set(1.0f), v_exp(v_neg(x)))); }
+
+LANES v16 v_gelu(v16 x)
+{
+    v16 inner = v_mul(v_mul(v_set(WR_GELU_INNER), x), v_fma(v_set(WR_GELU_CUBIC), v_mul(x, x), v_set(1.0f)));
+    return v_mul(v_mul(v_set(0.5f), x), v_add(v_set(1.0f), v_tanh(inner)));
+}

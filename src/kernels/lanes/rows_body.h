@@ -83,6 +83,14 @@ void LEVEL(silu_mul)(float *gate, const float *up, size_t n)
     if (rest) v_store_n(gate + whole, v_mul(v_silu(v_load_n(gate + whole, rest)), v_load_n(up + whole, rest)), rest);
 }
 
+void LEVEL(gelu_mul)(float *gate, const float *up, size_t n)
+{
+    size_t whole = n & ~(size_t)15;
+    for (size_t i = 0; i < whole; i += 16) v_store(gate + i, v_mul(v_gelu(v_load(gate + i)), v_load(up + i)));
+    uint32_t rest = (uint32_t)(n - whole);
+    if (rest) v_store_n(gate + whole, v_mul(v_gelu(v_load_n(gate + whole, rest)), v_load_n(up + whole, rest)), rest);
+}
+
 bool LEVEL(all_finite)(const float *x, size_t n) { return max_magnitude(x, n) < INFINITE; }
 
 /* One pair; the tails of a head. */

@@ -65,6 +65,11 @@ void wr_silu_mul_scalar(float *gate, const float *up, size_t n)
     for (size_t i = 0; i < n; i++) gate[i] = wr_silu(gate[i]) * up[i];
 }
 
+void wr_gelu_mul_scalar(float *gate, const float *up, size_t n)
+{
+    for (size_t i = 0; i < n; i++) gate[i] = wr_gelu(gate[i]) * up[i];
+}
+
 bool wr_all_finite_scalar(const float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
