@@ -24,6 +24,9 @@ int wr_err_prefix(weir_err *err, int code, const char *format, ...) __attribute_
  * boundary to fit `capacity` bytes with the NUL. Returns the length. */
 size_t wr_text_line(char *out, size_t capacity, const char *text);
 
+/* The path as messages show it: whole if short, else its end, so that the reason still fits in the 255 bytes of a weir_err. */
+const char *wr_file_label(const char *path);
+
 int wr_err_exit_code(int code);   /* process exit status of a WEIR_E_*, 0 for 0 */
 int wr_err_http_status(int code); /* HTTP status of a WEIR_E_*, 200 for 0 */
 

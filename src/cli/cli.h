@@ -10,6 +10,7 @@
 
 #include <jansson.h>
 #include "base/mem.h"
+#include "base/outfile.h"
 #include "cli/args.h"
 
 /* The body of each command, in cmd_<name>.c. Returns an error for main to report; WEIR_E_CANCELLED without a text when the
@@ -98,20 +99,13 @@ void wr_cli_json_value(struct wr_cli_out *, const json_t *);
 
 /* ---- files (file.c) -------------------------------------------------------------------- */
 
-/* A file that appears whole or not at all: written beside its place under another name, renamed by commit. */
-struct wr_cli_file {
-    int fd;
-    const char *path;
-    char *part;
-};
-int wr_cli_file_open(struct wr_cli_file *, const char *path, struct wr_ledger *, weir_err *);
-int wr_cli_file_write(struct wr_cli_file *, uint64_t offset, const void *bytes, size_t n, weir_err *);
-int wr_cli_file_commit(struct wr_cli_file *, weir_err *);
-void wr_cli_file_discard(struct wr_cli_file *); /* after commit: nothing */
+/* wr_outfile_open; a second signal removes what was written on its way out. Always discard, after commit too. */
+int wr_cli_file_open(struct wr_outfile *, const char *path, struct wr_ledger *, weir_err *);
+void wr_cli_file_discard(struct wr_outfile *);
 
 /* npy v1.0, <f4, C order, [n_rows][n_columns], in pieces of any order. */
 struct wr_cli_npy {
-    struct wr_cli_file file;
+    struct wr_outfile file;
     uint64_t header_bytes, n_rows, n_columns;
 };
 int wr_cli_npy_open(struct wr_cli_npy *, const char *path, uint64_t n_rows, uint64_t n_columns, struct wr_ledger *, weir_err *);

@@ -173,7 +173,7 @@ static int evaluate(struct eval *eval, weir_err *err)
     if (code == 0 && eval->n_scored != eval->n - 1)
         code = wr_err(err, WEIR_E_FAIL, "%llu of %zu rows were scored", (unsigned long long)eval->n_scored, eval->n - 1);
     if (code == 0 && eval->dump && (cli->json || cli->args.count[WR_CLI_HASH])) code = wr_cli_npy_hash(&eval->npy, &hash, err);
-    if (code == 0 && eval->dump) code = wr_cli_file_commit(&eval->npy.file, err);
+    if (code == 0 && eval->dump) code = wr_outfile_commit(&eval->npy.file, err);
     if (code) return code;
     report(eval, hash);
     code = wr_cli_flush(&cli->out, err);

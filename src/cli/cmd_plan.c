@@ -6,7 +6,7 @@
 
 static int write_tape(struct wr_cli *cli, const weir_plan *plan, const char *path, weir_err *err)
 {
-    struct wr_cli_file file;
+    struct wr_outfile file;
     char lines[4096];
     size_t n = 0;
     uint64_t written = 0, offset, bytes;
@@ -17,12 +17,12 @@ static int write_tape(struct wr_cli *cli, const weir_plan *plan, const char *pat
         if (!streamed) continue;
         n += (size_t)snprintf(lines + n, sizeof lines - n, "%llu %llu\n", (unsigned long long)offset, (unsigned long long)bytes);
         if (sizeof lines - n > 48) continue;
-        code = wr_cli_file_write(&file, written, lines, n, err);
+        code = wr_outfile_write(&file, written, lines, n, err);
         written += n;
         n = 0;
     }
-    if (code == 0) code = wr_cli_file_write(&file, written, lines, n, err);
-    if (code == 0) code = wr_cli_file_commit(&file, err);
+    if (code == 0) code = wr_outfile_write(&file, written, lines, n, err);
+    if (code == 0) code = wr_outfile_commit(&file, err);
     wr_cli_file_discard(&file);
     return code;
 }

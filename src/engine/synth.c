@@ -184,8 +184,9 @@ int wr_tool_synth(const wr_synth_options *o, weir_err *err)
     if (rc < 0) goto done;
     struct token_text text;
     struct wr_gguf_writer *w = s.writer;
-    if (o->began != NULL) o->began(wr_gguf_writer_temporary(w));
-    char name[64];
+    char name[64], temporary[4096 + 64]; /* a copy: the writer is gone before the last call of `began` */
+    snprintf(temporary, sizeof temporary, "%s", wr_gguf_writer_temporary(w));
+    if (o->began != NULL) o->began(temporary);
     snprintf(name, sizeof name, "synthetic %s, seed %llu", shape->name, (unsigned long long)o->seed);
     wr_gguf_writer_str(w, "general.architecture", "llama");
     wr_gguf_writer_str(w, "general.name", name);

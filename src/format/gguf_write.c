@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writes a GGUF v3 file: straight to a temporary file beside the target, through one buffer, in one sequential pass; the two
- * counts of the header are filled in at the end. The target appears by rename after fsync, or not at all.
+ * Writes a GGUF v3 file through one buffer, in one sequential pass; the two counts of the header are filled in at the end.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "base/outfile.h"
 #include "format/catalog.h"
 
 #define BUFFER_BYTES (1u << 20)
@@ -22,7 +18,7 @@ enum stage { KEYS, TENSORS, DATA };
 
 struct wr_gguf_writer {
     struct wr_ledger *ledger;
-    int fd;
+    struct wr_outfile file;
     enum stage stage;
     weir_err failed; /* the first failure; code 0: none */
     uint8_t *buffer;
@@ -33,7 +29,7 @@ struct wr_gguf_writer {
     uint64_t n_bytes_capacity;
     uint64_t data_offset;  /* of the next tensor in the data section */
     uint64_t current, end; /* while DATA: the tensor being written, where it ends in the file */
-    char path[PATH_BYTES], temporary[PATH_BYTES + 32];
+    char path[PATH_BYTES];
 };
 
 /* The caller's mistake; only the first is kept. */
@@ -46,29 +42,14 @@ static void misuse(struct wr_gguf_writer *w, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    wr_err(&w->failed, WEIR_E_INPUT, "%.100s: %s", w->path, text);
+    wr_err(&w->failed, WEIR_E_INPUT, "%s: %s", wr_file_label(w->path), text);
 }
 
 /* ---- bytes ---- */
 
-static void write_all(struct wr_gguf_writer *w, const uint8_t *bytes, size_t n)
-{
-    while (n > 0 && w->failed.code == 0) {
-        ssize_t written = write(w->fd, bytes, n);
-        if (written < 0 && errno == EINTR) continue;
-        if (written <= 0) {
-            wr_err_errno(&w->failed, WEIR_E_WRITE, written < 0 ? errno : EIO, "%s: cannot write at byte %" PRIu64 "; free space or choose another place",
-                w->path, w->at - w->used);
-            return;
-        }
-        bytes += written;
-        n -= (size_t)written;
-    }
-}
-
 static void flush(struct wr_gguf_writer *w)
 {
-    write_all(w, w->buffer, w->used);
+    if (w->failed.code == 0) (void)wr_outfile_write(&w->file, w->at - w->used, w->buffer, w->used, &w->failed);
     w->used = 0;
 }
 
@@ -110,7 +91,7 @@ static void pad(struct wr_gguf_writer *w)
 
 static void release(struct wr_gguf_writer *w)
 {
-    if (w->fd >= 0) close(w->fd);
+    wr_outfile_discard(&w->file);
     wr_mem_free(w->buffer);
     wr_mem_free(w->bytes);
     wr_mem_free(w);
@@ -119,45 +100,30 @@ static void release(struct wr_gguf_writer *w)
 int wr_gguf_writer_open(struct wr_gguf_writer **out, const char *path, struct wr_ledger *ledger, weir_err *err)
 {
     weir_err own;
-    struct stat st;
     if (err == NULL) err = &own;
     if (strlen(path) >= PATH_BYTES)
         return wr_err(err, WEIR_E_OPEN, "the path has %zu bytes, at most %d are possible; choose a shorter one", strlen(path), PATH_BYTES - 1);
-    /* Rename would put a plain file in the place of a device, pipe or folder. */
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) return wr_err(err, WEIR_E_OPEN, "%s: exists and is not a regular file; choose another name", path);
     struct wr_gguf_writer *w = wr_mem_alloc(ledger, WR_ACCOUNT_META, sizeof *w, err);
     if (w == NULL) return err->code;
-    int code;
-    w->fd = -1;
     w->ledger = ledger;
     w->alignment = ALIGNMENT_DEFAULT;
     memcpy(w->path, path, strlen(path) + 1);
-    snprintf(w->temporary, sizeof w->temporary, "%s.%ld.tmp", path, (long)getpid());
     w->buffer = wr_mem_alloc(ledger, WR_ACCOUNT_META, BUFFER_BYTES, err);
-    if (w->buffer == NULL) {
-        code = err->code;
-        goto failed;
-    }
-    w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (w->fd < 0) {
-        code = wr_err_errno(err, WEIR_E_OPEN, errno, "%s: cannot create; check the folder", w->temporary);
-        goto failed;
+    int code = w->buffer != NULL ? wr_outfile_open(&w->file, w->path, ledger, WR_ACCOUNT_META, err) : err->code;
+    if (code != 0) {
+        release(w);
+        return code;
     }
     put(w, "GGUF\3\0\0\0", COUNTS_OFFSET);
     put_u64(w, 0);
     put_u64(w, 0);
     *out = w;
     return 0;
-failed:
-    release(w);
-    return code;
 }
 
 void wr_gguf_writer_abort(struct wr_gguf_writer *w)
 {
-    if (w == NULL) return;
-    unlink(w->temporary);
-    release(w);
+    if (w != NULL) release(w);
 }
 
 /* ---- keys ---- */
@@ -265,6 +231,7 @@ int wr_gguf_writer_header(struct wr_gguf_writer *w, weir_err *err)
     if (w->stage == DATA) misuse(w, "the header was already written; write it once");
     if (w->n_tensors > 0) pad(w);
     w->stage = DATA;
+    if (w->failed.code == 0) (void)wr_outfile_reserve(&w->file, w->at + w->data_offset, &w->failed);
     if (w->failed.code == 0 && w->n_tensors > 0) w->end = w->at + w->bytes[0];
     return result(w, err);
 }
@@ -290,52 +257,17 @@ int wr_gguf_writer_data(struct wr_gguf_writer *w, const void *data, size_t n, we
     return result(w, err);
 }
 
-static void fill_counts(struct wr_gguf_writer *w)
-{
-    uint64_t counts[2] = {w->n_tensors, w->n_metas};
-    ssize_t written;
-    do written = pwrite(w->fd, counts, sizeof counts, COUNTS_OFFSET);
-    while (written < 0 && errno == EINTR);
-    if (written != (ssize_t)sizeof counts)
-        wr_err_errno(&w->failed, WEIR_E_WRITE, written < 0 ? errno : EIO, "%s: cannot write the header; check the disk", w->path);
-}
-
-/* The rename itself must survive a power cut too; some file systems cannot sync a folder, which is no failure of the file. */
-static void sync_folder(const char *path)
-{
-    char folder[PATH_BYTES];
-    const char *slash = strrchr(path, '/');
-    size_t n = slash == NULL ? 1 : slash == path ? 1 : (size_t)(slash - path);
-    memcpy(folder, slash == NULL ? "." : path, n);
-    folder[n] = '\0';
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return;
-    fsync(fd);
-    close(fd);
-}
-
 int wr_gguf_writer_finish(struct wr_gguf_writer *w, weir_err *err)
 {
     if (w->stage != DATA || w->current < w->n_tensors)
         misuse(w, "%" PRIu64 " of %" PRIu64 " tensors are complete; write all their data", w->stage == DATA ? w->current : 0, w->n_tensors);
-    if (w->failed.code == 0) flush(w);
-    if (w->failed.code == 0) fill_counts(w);
-    if (w->failed.code == 0 && fsync(w->fd) != 0)
-        wr_err_errno(&w->failed, WEIR_E_WRITE, errno, "%s: cannot finish writing; free space or choose another place", w->path);
-    if (w->failed.code == 0) {
-        int closed = close(w->fd);
-        w->fd = -1;
-        if (closed != 0) wr_err_errno(&w->failed, WEIR_E_WRITE, errno, "%s: cannot finish writing; free space or choose another place", w->path);
-    }
-    if (w->failed.code == 0 && rename(w->temporary, w->path) != 0)
-        wr_err_errno(&w->failed, WEIR_E_WRITE, errno, "%s: cannot put the file in its place; check the folder", w->path);
+    flush(w);
+    const uint64_t counts[2] = {w->n_tensors, w->n_metas};
+    if (w->failed.code == 0) (void)wr_outfile_write(&w->file, COUNTS_OFFSET, counts, sizeof counts, &w->failed);
+    if (w->failed.code == 0) (void)wr_outfile_commit(&w->file, &w->failed);
     int code = result(w, err);
-    if (code == 0)
-        sync_folder(w->path);
-    else
-        unlink(w->temporary);
     release(w);
     return code;
 }
 
-const char *wr_gguf_writer_temporary(const struct wr_gguf_writer *w) { return w->temporary; }
+const char *wr_gguf_writer_temporary(const struct wr_gguf_writer *w) { return w->file.part; }

@@ -14,17 +14,6 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-const char *wr_file_label(const char *path)
-{
-    enum { LONGEST = 110 };
-    size_t n = strlen(path);
-    if (n <= LONGEST) return path;
-    const char *tail = path + n - LONGEST, *slash = strchr(tail, '/');
-    if (slash != NULL && slash[1] != '\0') return slash + 1;
-    while ((*tail & 0xC0) == 0x80) tail++; /* not inside a character */
-    return tail;
-}
-
 /* ---- what may be opened --------------------------------------------------------------- */
 
 static int refuse_irregular(const struct stat *st, const char *label, weir_err *err)

@@ -28,9 +28,7 @@ struct wr_file {
 /* Regular files only: a folder, FIFO, socket or device is WEIR_E_OPEN with the reason, at once (never blocks). `direct`: AUTO falls back to
  * buffered with a warning; ON fails instead. tmpfs and the like count as buffered, although they accept O_DIRECT. *file is untouched on failure. */
 int wr_file_open(struct wr_file *, const char *path, enum weir_direct, const struct wr_log *, weir_err *);
-void wr_file_close(struct wr_file *);
-/* The path as messages show it: whole if short, else its end, so that the reason still fits in the 255 bytes of a weir_err. */
-const char *wr_file_label(const char *path); /* an open file; closing it again does nothing */
+void wr_file_close(struct wr_file *); /* an open file; closing it again does nothing */
 /* Reads exactly n bytes through the page cache, retrying short reads and EINTR; end of file is WEIR_E_READ "truncated". For headers. */
 int wr_file_read(const struct wr_file *, uint64_t offset, void *dst, size_t n, weir_err *);
 /* WEIR_E_CHANGED if the open file no longer has the size and mtime it had. */

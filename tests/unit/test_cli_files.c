@@ -147,7 +147,7 @@ static void npy(void **state)
     assert_int_equal(wr_cli_npy_hash(&file, &hash, &err), 0);
     assert_true(hash == 0xb30a9af255848bc1u); /* by Python, from the bytes of the numpy array */
     assert_int_equal(access(path, F_OK), -1); /* not before commit */
-    assert_int_equal(wr_cli_file_commit(&file.file, &err), 0);
+    assert_int_equal(wr_outfile_commit(&file.file, &err), 0);
     wr_cli_file_discard(&file.file);
     assert_int_equal(sizeof npy_header - 1, 128);
     assert_int_equal(read_back(path, got, sizeof got), 128 + sizeof all);
@@ -169,7 +169,8 @@ static void npy(void **state)
     memset(name, 'n', 255);
     name[255] = 0;
     assert_int_equal(wr_cli_npy_open(&file, in_folder(name), 1, 1, &cli.ledger, &err), 0);
-    assert_int_equal(wr_cli_file_commit(&file.file, &err), 0);
+    assert_int_equal(wr_outfile_commit(&file.file, &err), 0);
+    wr_cli_file_discard(&file.file);
     assert_int_equal(unlink(in_folder(name)), 0);
 
     /* No room: the limit of the process stands for a full disk. Refused at open, and nothing stays in the folder. */
