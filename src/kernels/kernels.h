@@ -21,6 +21,7 @@ struct wr_act {
     int16_t *q16; /* [m][k] rule d, 32767 */
     float *d;     /* [m][k / 32] */
     float *s;     /* [m][k / 32] sum of the group's q: an exact integer */
+    float *s16;   /* [m][k / 16] the same of its halves, for weights in groups of 16 */
 };
 
 #define WR_TILE 256    /* positions of a KV tile; rule g */
@@ -53,7 +54,7 @@ struct wr_kernels {
 
     /* Rule b. y may be x. */
     void (*rmsnorm)(const float *x, const float *w, float *y, uint32_t n, float eps);
-    /* Rule d: fills q8 or q16, d and s of row `row` from x[row]. False if a value is not finite (the row is then undefined). k is a multiple of 32. */
+    /* Rule d: fills q8 or q16, d, s and s16 of row `row` from x[row]. False if a value is not finite (the row is then undefined). k is a multiple of 32. */
     bool (*quantize)(const struct wr_act *, uint32_t row);
     /* y[i * ldy + r] = product of activation row i and weight row r (rules e and f), i < act->m, r < n_rows. Weight rows lie `stride`
      * bytes apart (any alignment). Reads no byte outside [rows, rows + (n_rows - 1) * stride + row_bytes). */

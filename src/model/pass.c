@@ -31,7 +31,7 @@ void wr_model_scratch(const struct wr_model *m, bool precise, uint64_t *base, ui
     *base = (uint64_t)hp->n_vocab * sizeof(float) + hp->n_rot / 2 * sizeof(float) + 16 * 64 +
             2 * WR_ARENA_ALIGN; /* 64-byte alignment of each part, pages of the regions */
     *per_row =
-        (hp->n_embd + w.h + w.g + w.u + hp->n_rot + HEAD_WORDS_PER_ROW) * sizeof(float) + w.k * (precise ? 2 : 1) + (w.k / WR_GROUP + 1) * 2 * sizeof(float);
+        (hp->n_embd + w.h + w.g + w.u + hp->n_rot + HEAD_WORDS_PER_ROW) * sizeof(float) + w.k * (precise ? 2 : 1) + (w.k / WR_GROUP + 1) * 4 * sizeof(float);
     *per_thread = member_bytes(hp) + wr_pager_seam_bytes(wr_plan_longest_row(m->uses, m->n_uses));
 }
 
@@ -65,6 +65,7 @@ uint64_t wr_pass_init(struct wr_pass *p, void *scratch, bool precise)
     p->act.q16 = take(&at, precise ? n * w.k * 2 : 0);
     p->act.d = take(&at, n * (w.k / WR_GROUP + 1) * sizeof(float));
     p->act.s = take(&at, n * (w.k / WR_GROUP + 1) * sizeof(float));
+    p->act.s16 = take(&at, n * (w.k / WR_GROUP + 1) * 2 * sizeof(float));
     p->logits = take(&at, (hp->n_vocab + n * HEAD_WORDS_PER_ROW) * sizeof(float));
     const float *factors = p->model->rope_factors != WR_NO_WEIGHT ? wr_pager_vector(p->pager, p->model->rope_factors) : NULL;
     wr_rope_inv_freq(p->inv_freq, hp->n_rot, hp->rope_base, factors);

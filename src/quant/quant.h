@@ -19,20 +19,21 @@ enum wr_type {
 #undef QUANT
 };
 
-#define WR_GROUP 32         /* elements that share one scale in a product (activations, and weights after decode_group) */
+#define WR_GROUP 32         /* activations that share one scale, and the most weights that do */
 #define WR_F16_MAX 65504.0f /* the largest finite half: encoders saturate scales here */
 
 struct wr_quant {
     uint32_t id;
     const char *name; /* "Q4_0" */
     uint32_t block_elems, block_bytes;
-    bool is_float; /* F32, F16, BF16: products by rule f */
-    bool has_min;  /* w = q * scale + min */
+    uint32_t group; /* elements that share one scale in a product: 32 or 16; 0 for float types */
+    bool is_float;  /* F32, F16, BF16: products by rule f */
+    bool has_min;   /* w = q * scale + min */
     /* n elements (a multiple of block_elems) to f32. */
     void (*decode_f32)(const void *blocks, float *out, size_t n);
-    /* Not for float types. The 32 elements [32 * group, +32) of a row: integers with the format's offset removed, their scale, and min (signed; 0
-     * where the format has none), so that w_i = q_i * scale + min exactly as decode_f32 rounds it. NULL for float types. */
-    void (*decode_group)(const void *row, size_t group, int8_t q[WR_GROUP], float *scale, float *min);
+    /* Not for float types. Group `index` of a row, the elements [index * group, +group): integers with the format's offset removed, their scale, and min
+     * (signed; 0 where the format has none), so that w_i = q_i * scale + min exactly as decode_f32 rounds it. NULL for float types. */
+    void (*decode_group)(const void *row, size_t index, int8_t q[WR_GROUP], float *scale, float *min);
     /* Nearest encoding of n finite floats (a simple one; used by synth and by tests). What it writes always decodes to finite values: magnitudes
      * beyond the format's range saturate. */
     void (*encode)(const float *in, void *blocks, size_t n);

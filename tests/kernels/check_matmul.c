@@ -32,19 +32,25 @@ static uint16_t any_half(struct check *c) /* finite; a quarter zero, a quarter s
     }
 }
 
-/* Halves at the head of a block: scale, and min where there is one. Q4_0, Q4_1 and Q8_0 begin with them. */
+/* Where a block has halves: its scale, and min where there is one. */
+static uint32_t half_offset(const struct wr_quant *quant)
+{
+    if (quant->block_bytes == wr_quant_q2_k.block_bytes) return 80;
+    if (quant->block_bytes == wr_quant_q3_k.block_bytes) return 108;
+    return quant->block_bytes == wr_quant_q6_k.block_bytes ? 208 : 0;
+}
+
 static void random_blocks(struct check *c, const struct wr_quant *quant, enum weights kind, uint8_t *row, size_t n_blocks)
 {
     static const uint8_t extremes[] = {0x00, 0xff, 0x80, 0x7f, 0x0f, 0xf0, 0x88, 0x81};
-    const uint32_t head = quant->has_min ? 4 : 2;
     for (size_t b = 0; b < n_blocks; b++) {
         uint8_t *block = row + b * quant->block_bytes;
-        for (uint32_t i = 0; i < head; i += 2) {
-            const uint16_t h = any_half(c);
-            memcpy(block + i, &h, 2);
-        }
         const uint8_t fill = extremes[check_below(c, sizeof extremes)];
-        for (uint32_t i = head; i < quant->block_bytes; i++) block[i] = kind == WEIGHTS_EXTREME ? fill : (uint8_t)check_u32(c);
+        for (uint32_t i = 0; i < quant->block_bytes; i++) block[i] = kind == WEIGHTS_EXTREME ? fill : (uint8_t)check_u32(c);
+        for (uint32_t i = 0; i < (quant->has_min ? 4 : 2); i += 2) {
+            const uint16_t h = any_half(c);
+            memcpy(block + half_offset(quant) + i, &h, 2);
+        }
     }
 }
 
@@ -60,7 +66,7 @@ static void make_row(struct check *c, const struct wr_quant *quant, enum weights
     free(w);
 }
 
-/* Activations of m rows as rule d could have made them, extremes included; s is exact. */
+/* Activations of m rows as rule d could have made them, extremes included; s and s16 are exact. */
 static void make_acts(struct check *c, enum acts kind, struct wr_act *act)
 {
     const int max = act->precise ? PRECISE_MAX : 127;
@@ -69,7 +75,7 @@ static void make_acts(struct check *c, enum acts kind, struct wr_act *act)
     }
     for (size_t g = 0; g < (size_t)act->m * (act->k / WR_GROUP); g++) {
         const uint32_t pattern = check_below(c, 4);
-        int32_t sum = 0;
+        int32_t sum[2] = {0, 0};
         for (size_t j = g * WR_GROUP; j < (g + 1) * WR_GROUP; j++) {
             int q = (int)check_below(c, (uint32_t)(2 * max + 1)) - max;
             if (kind == ACTS_EXTREME) q = pattern == 0 ? max : pattern == 1 ? -max : pattern == 2 ? (j % 2 ? max : -max) : 0;
@@ -77,9 +83,10 @@ static void make_acts(struct check *c, enum acts kind, struct wr_act *act)
                 act->q16[j] = (int16_t)q;
             else
                 act->q8[j] = (int8_t)q;
-            sum += q;
+            sum[j % WR_GROUP / 16] += q;
         }
-        act->s[g] = (float)sum;
+        act->s[g] = (float)(sum[0] + sum[1]);
+        for (size_t h = 0; h < 2; h++) act->s16[2 * g + h] = (float)sum[h];
         act->d[g] = ldexpf(1.0f + 0.5f * check_uniform(c), (int)check_below(c, 40) - (kind == ACTS_EXTREME && pattern == 0 ? 130 : 30));
         if (kind == ACTS_EXTREME && pattern == 3) act->d[g] = 0.0f;
     }
@@ -98,7 +105,7 @@ static struct wr_act first_rows(const struct wr_act *all, uint32_t m, bool float
     struct wr_act act = *all;
     const size_t n = (size_t)m * all->k, groups = (size_t)m * (all->k / WR_GROUP);
     act.m = m;
-    act.x = NULL, act.q8 = NULL, act.q16 = NULL, act.d = NULL, act.s = NULL;
+    act.x = NULL, act.q8 = NULL, act.q16 = NULL, act.d = NULL, act.s = NULL, act.s16 = NULL;
     if (floats) {
         act.x = copied(all->x, ((m - 1) * all->ldx + all->k) * sizeof(float), sizeof(float));
     } else {
@@ -108,13 +115,14 @@ static struct wr_act first_rows(const struct wr_act *all, uint32_t m, bool float
             act.q8 = copied(all->q8, n, 1);
         act.d = copied(all->d, groups * sizeof(float), sizeof(float));
         act.s = copied(all->s, groups * sizeof(float), sizeof(float));
+        act.s16 = copied(all->s16, 2 * groups * sizeof(float), sizeof(float));
     }
     return act;
 }
 
 static void free_rows(struct wr_act *act)
 {
-    void *const parts[] = {(void *)(uintptr_t)act->x, act->q8, act->q16, act->d, act->s};
+    void *const parts[] = {(void *)(uintptr_t)act->x, act->q8, act->q16, act->d, act->s, act->s16};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         if (parts[i]) check_free(parts[i]);
     }
@@ -147,6 +155,7 @@ static void problem_init(struct check *c, struct problem *p, enum weights weight
     p->act.q16 = malloc((size_t)m * k * sizeof(int16_t));
     p->act.d = malloc(groups * sizeof(float) + 1);
     p->act.s = malloc(groups * sizeof(float) + 1);
+    p->act.s16 = malloc(groups * 2 * sizeof(float) + 1);
     make_acts(c, acts, &p->act);
     p->expected = malloc((size_t)m * p->max_rows * sizeof(float));
     c->ref->matmul(p->quant, p->rows, p->stride, p->max_rows, &p->act, p->expected, p->max_rows, NULL);
@@ -160,6 +169,7 @@ static void problem_fini(struct problem *p)
     free(p->act.q16);
     free(p->act.d);
     free(p->act.s);
+    free(p->act.s16);
     free(p->expected);
 }
 
@@ -212,7 +222,7 @@ static void check_shapes(
 
 static void check_format(struct check *c, const struct wr_quant *quant, const char *what, bool precise)
 {
-    static const uint32_t block_ks[] = {32, 64, 96, 576, 1536, 4128}, float_ks[] = {1, 3, 31, 258, 577, 1537};
+    static const uint32_t block_ks[] = {32, 64, 96, 576, 1536, 4128}, super_ks[] = {256, 768, 512, 1280, 1536, 4352}, float_ks[] = {1, 3, 31, 258, 577, 1537};
     static const uint32_t some_m[] = {1, 2, 3, 4, 5, 7, 8, 9, 15, 17, 33, MAX_M}, some_rows[] = {1, 3, 7, 8, 9, 15, 16, 17, 24, 31, 33, MAX_ROWS};
     static const uint32_t many_m[] = {1, 6, 19}, many_rows[] = {129, 300}; /* more rows than are unpacked at once */
     uint32_t all_m[MAX_M], all_rows[MAX_ROWS];
@@ -220,7 +230,7 @@ static void check_format(struct check *c, const struct wr_quant *quant, const ch
     for (uint32_t i = 0; i < MAX_ROWS; i++) all_rows[i] = i + 1;
     struct problem p = {.quant = quant, .what = what, .precise = precise};
     for (size_t i = 0; i < COUNT(block_ks); i++) {
-        p.k = quant->is_float ? float_ks[i] : block_ks[i];
+        p.k = quant->is_float ? float_ks[i] : quant->block_elems > WR_GROUP ? super_ks[i] : block_ks[i];
         for (int weights = 0; weights < (quant->is_float ? 1 : WEIGHTS_N); weights++) {
             for (int acts = 0; acts < ACTS_N; acts++) {
                 const bool all = i == 2 && weights == WEIGHTS_RANDOM && acts == ACTS_RANDOM && !c->quick;
@@ -231,7 +241,7 @@ static void check_format(struct check *c, const struct wr_quant *quant, const ch
             }
         }
     }
-    p.k = quant->is_float ? 513 : 2080;
+    p.k = quant->is_float ? 513 : quant->block_elems > WR_GROUP ? 2304 : 2080;
     check_shapes(c, &p, quant->is_float ? WEIGHTS_ENCODED : WEIGHTS_RANDOM, ACTS_RANDOM, many_m, COUNT(many_m), many_rows, COUNT(many_rows));
 }
 
@@ -260,11 +270,11 @@ static void check_accuracy(struct check *c, const struct wr_quant *quant, bool p
                         if (quant->has_min) { /* w = q * scale + min may cancel, and was rounded to f32 */
                             int8_t qw[WR_GROUP];
                             float scale, min;
-                            quant->decode_group(p.rows + r * p.stride, j / WR_GROUP, qw, &scale, &min);
-                            size += fabs((double)min * x) + fabs((double)qw[j % WR_GROUP] * scale * x);
+                            quant->decode_group(p.rows + r * p.stride, j / quant->group, qw, &scale, &min);
+                            size += fabs((double)min * x) + fabs((double)qw[j % quant->group] * scale * x);
                         }
                     }
-                    const double steps = quant->is_float ? p.k : p.k / WR_GROUP * (quant->has_min ? 2 : 1);
+                    const double steps = quant->is_float ? p.k : p.k / quant->group * (quant->has_min ? 2 : 1);
                     const double error = fabs(p.expected[i * p.max_rows + r] - sum), bound = (steps + 3) * (0x1p-24 * size + 0x1p-149);
                     if (bound > 0 && error / bound > worst) worst = error / bound;
                     check_that(c, error <= bound, "matmul scalar %s %s k %u at [%u][%u]: error %.3g, bound %.3g", quant->name, precise ? "precise" : "", p.k, i,
@@ -289,8 +299,8 @@ void check_matmul(struct check *c)
         check_format(c, quant, quant->name, true);
     }
     /* Formats without code of their own, stood for by known ones under a foreign id. */
-    struct wr_quant foreign[] = {wr_quant_q4_1, wr_quant_q8_0, wr_quant_f16};
-    const char *const names[] = {"decoded Q4_1", "decoded Q8_0", "decoded F16"};
+    struct wr_quant foreign[] = {wr_quant_q4_1, wr_quant_q8_0, wr_quant_q2_k, wr_quant_q6_k, wr_quant_f16};
+    const char *const names[] = {"decoded Q4_1", "decoded Q8_0", "decoded Q2_K", "decoded Q6_K", "decoded F16"};
     for (size_t i = 0; i < COUNT(foreign); i++) {
         foreign[i].id = UINT32_MAX;
         check_format(c, &foreign[i], names[i], false);
@@ -474,7 +484,6 @@ static void bench_shape(struct check *c, struct run *r)
 
 void bench_matmul(struct check *c)
 {
-    static const struct wr_quant *const quants[] = {&wr_quant_q4_0, &wr_quant_q4_1, &wr_quant_q8_0};
     static const uint32_t ks[] = {4096, 14336};
     enum { MAX_K = 14336, BENCH_M = 512 };
     uint8_t *pool = mmap(NULL, POOL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -485,12 +494,12 @@ void bench_matmul(struct check *c)
     r.act = (struct wr_act){.m = BENCH_M, .k = MAX_K, .ldx = MAX_K, .x = calloc(BENCH_M * MAX_K, sizeof(float)), .q8 = malloc(BENCH_M * MAX_K)};
     r.act.d = malloc(BENCH_M * MAX_K / WR_GROUP * sizeof(float));
     r.act.s = malloc(BENCH_M * MAX_K / WR_GROUP * sizeof(float));
+    r.act.s16 = malloc(BENCH_M * MAX_K / 16 * sizeof(float));
     make_acts(c, ACTS_RANDOM, &r.act);
-    for (size_t i = 0; i < COUNT(quants); i++) {
-        for (size_t j = 0; j < COUNT(ks); j++) {
-            r.quant = quants[i];
+    for (uint32_t i = 0; (r.quant = wr_quant_at(i)) != NULL; i++) {
+        for (size_t j = 0; j < COUNT(ks) && !r.quant->is_float; j++) {
             r.act.k = ks[j];
-            r.row_bytes = ks[j] / WR_GROUP * quants[i]->block_bytes;
+            r.row_bytes = ks[j] / r.quant->block_elems * r.quant->block_bytes;
             r.matrix_bytes = r.row_bytes * BENCH_ROWS;
             bench_shape(c, &r);
         }
@@ -501,5 +510,6 @@ void bench_matmul(struct check *c)
     free(r.act.q8);
     free(r.act.d);
     free(r.act.s);
+    free(r.act.s16);
     munmap(pool, POOL_BYTES);
 }

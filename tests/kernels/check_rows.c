@@ -155,19 +155,21 @@ static struct prepared prepare(const struct wr_kernels *k, const float *x, uint3
         p.act.q8 = check_alloc(all, 1);
     p.act.d = floats(all / WR_GROUP);
     p.act.s = floats(all / WR_GROUP);
+    p.act.s16 = floats(all / 16);
     for (uint32_t row = 0; row < m; row++) p.ok = k->quantize(&p.act, row) && p.ok;
     return p;
 }
 
 static void *codes(const struct wr_act *a) { return a->precise ? (void *)a->q16 : (void *)a->q8; }
 
-static bool prepared_intact(const struct wr_act *a) { return check_intact(codes(a)) && check_intact(a->d) && check_intact(a->s); }
+static bool prepared_intact(const struct wr_act *a) { return check_intact(codes(a)) && check_intact(a->d) && check_intact(a->s) && check_intact(a->s16); }
 
 static void unprepare(struct wr_act *a)
 {
     check_free(codes(a));
     check_free(a->d);
     check_free(a->s);
+    check_free(a->s16);
 }
 
 /* Rule d from its text, in double precision. */
@@ -177,16 +179,17 @@ static bool quantized_right(const struct wr_act *a, uint32_t row)
     for (uint32_t g = 0; g < a->k / WR_GROUP; g++) {
         const float *x = a->x + row * a->ldx + g * WR_GROUP;
         size_t at = (size_t)row * (a->k / WR_GROUP) + g;
-        double amax = 0, sum = 0;
+        double amax = 0, sum[2] = {0, 0};
         for (int i = 0; i < WR_GROUP; i++) amax = fmax(amax, fabs((double)x[i]));
         bool zero = amax < 0x1p-100;
         for (int i = 0; i < WR_GROUP; i++) {
             double q = a->precise ? a->q16[at * WR_GROUP + (size_t)i] : a->q8[at * WR_GROUP + (size_t)i], exact = zero ? 0 : x[i] * max / amax;
-            sum += q;
+            sum[i / 16] += q;
             if (fabs(q) > max || fabs(q - exact) > 0.5 + 2 * max * U) return false; /* two roundings before rint */
             if (!zero && fabs((double)x[i]) == amax && fabs(q) != max) return false;
         }
-        if (a->s[at] != (float)sum || a->d[at] != (zero ? 0.0f : (float)(amax / max))) return false;
+        if (a->s16[2 * at] != (float)sum[0] || a->s16[2 * at + 1] != (float)sum[1]) return false;
+        if (a->s[at] != (float)(sum[0] + sum[1]) || a->d[at] != (zero ? 0.0f : (float)(amax / max))) return false;
     }
     return true;
 }
@@ -208,7 +211,7 @@ static void quantize(struct check *c, uint32_t n, enum check_data kind, bool pre
         struct prepared got = prepare(c->level[l], x, m, n, ldx, precise);
         size_t groups = (size_t)m * n / WR_GROUP;
         bool same = got.ok && prepared_intact(&got.act) && !memcmp(codes(&want.act), codes(&got.act), (size_t)m * n * (precise ? 2 : 1)) &&
-                    !memcmp(want.act.d, got.act.d, groups * 4) && !memcmp(want.act.s, got.act.s, groups * 4);
+                    !memcmp(want.act.d, got.act.d, groups * 4) && !memcmp(want.act.s, got.act.s, groups * 4) && !memcmp(want.act.s16, got.act.s16, groups * 8);
         check_that(c, same, "quantize %s %s k %u precise %d: not the reference's bits", c->level[l]->level, check_data_name(kind), n, precise);
         unprepare(&got.act);
     }
@@ -445,8 +448,15 @@ void bench_rows(struct check *c)
         {"kv_store", run_kv_store, 256 * 6.0},
     };
     struct rows_bench b = {.n = N, .x = check_alloc(N * 4, 64), .y = check_alloc(N * 4, 64), .w = check_alloc(N * 4, 64), .kv = check_alloc(8192, 64)};
-    b.act =
-        (struct wr_act){.m = 1, .k = N, .x = b.x, .ldx = N, .q8 = check_alloc(N, 64), .q16 = check_alloc(N * 2, 64), .d = floats(N / 32), .s = floats(N / 32)};
+    b.act = (struct wr_act){.m = 1,
+        .k = N,
+        .x = b.x,
+        .ldx = N,
+        .q8 = check_alloc(N, 64),
+        .q16 = check_alloc(N * 2, 64),
+        .d = floats(N / 32),
+        .s = floats(N / 32),
+        .s16 = floats(N / 16)};
     check_fill(c, CHECK_NORMAL, b.x, N);
     for (uint32_t o = 0; o < sizeof ops / sizeof ops[0]; o++) {
         for (uint32_t i = 0; i <= c->n_levels; i++) {
@@ -465,4 +475,5 @@ void bench_rows(struct check *c)
     check_free(b.act.q16);
     check_free(b.act.d);
     check_free(b.act.s);
+    check_free(b.act.s16);
 }

@@ -31,26 +31,35 @@ static void test_golden_ggml(void **state)
 {
     static const struct {
         uint32_t type;
-        int n_scales;
+        int scale_at, n_scales;
         uint64_t hash;
         float first[3];
     } rows[] = {
-        {WR_TYPE_Q4_0, 1, 0x289d3ac2dd230e0b, {0, 0, -1.60839844f}},
-        {WR_TYPE_Q4_1, 2, 0x1c060982e1894982, {0.0334472656f, 2.04394531f, 2.24499512f}},
-        {WR_TYPE_Q8_0, 1, 0xb0f0eb4a8b9689ad, {14.4755859f, 8.04199219f, 16.0839844f}},
+        {WR_TYPE_Q4_0, 0, 1, 0x289d3ac2dd230e0b, {0, 0, -1.60839844f}},
+        {WR_TYPE_Q4_1, 0, 2, 0x1c060982e1894982, {0.0334472656f, 2.04394531f, 2.24499512f}},
+        {WR_TYPE_Q5_0, 0, 1, 0x344425e3be32ab92, {-1.00524902f, -2.41259766f, -2.61364746f}},
+        {WR_TYPE_Q5_1, 0, 2, 0xd9fd14c1aeae294e, {0.63659668f, 2.84814453f, 2.44604492f}},
+        {WR_TYPE_Q8_0, 0, 1, 0xb0f0eb4a8b9689ad, {14.4755859f, 8.04199219f, 16.0839844f}},
+        {WR_TYPE_Q2_K, 80, 2, 0xf4937234e5dec236, {16.8457603f, 16.8457603f, 16.8457603f}},
+        {WR_TYPE_Q3_K, 108, 1, 0x2ee00823caf4004a, {-0.00194120407f, 0.00258827209f, 0.00194120407f}},
+        {WR_TYPE_Q4_K, 0, 2, 0x431b9a4b5b608124, {31.5324707f, 44.3996582f, 31.5324707f}},
+        {WR_TYPE_Q5_K, 0, 2, 0x438190d60b5b08fa, {28.3156738f, 31.5324707f, 15.4484863f}},
+        {WR_TYPE_Q6_K, 208, 1, 0xbcd40cdb4a7b0b03, {-1.31404877f, -18.3966827f, -31.5371704f}},
     };
     (void)state;
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
         const struct wr_quant *quant = wr_quant_find(rows[r].type);
-        uint8_t blocks[64 * 34];
-        float out[64 * 32];
+        static uint8_t blocks[64 * 210];
+        static float out[64 * 256];
+        const size_t n = 64 * quant->block_elems;
+        assert_true(64 * quant->block_bytes <= sizeof blocks && n <= sizeof out / sizeof out[0]);
         generate(0x57454952, blocks, 64 * quant->block_bytes);
         for (int i = 0; i < 64; i++) {
-            for (int s = 0; s < rows[r].n_scales; s++) blocks[i * (int)quant->block_bytes + 2 * s + 1] &= 0xbb;
+            for (int s = 0; s < rows[r].n_scales; s++) blocks[i * (int)quant->block_bytes + rows[r].scale_at + 2 * s + 1] &= 0xbb;
         }
-        quant->decode_f32(blocks, out, 64 * 32);
+        quant->decode_f32(blocks, out, n);
         for (int i = 0; i < 3; i++) assert_true(out[i] == rows[r].first[i]);
-        assert_true(fnv(out, sizeof out) == rows[r].hash);
+        assert_true(fnv(out, n * sizeof *out) == rows[r].hash);
     }
 }
 
@@ -66,7 +75,14 @@ static void test_golden_gguf(void **state)
         {WR_TYPE_BF16, 65536, 0xcf8e09175d8f5ba5},
         {WR_TYPE_Q4_0, 3000, 0x2c343d3a2a7f6107},
         {WR_TYPE_Q4_1, 3000, 0x6eb04ed6c18d313f},
+        {WR_TYPE_Q5_0, 3000, 0x047222bb82792658},
+        {WR_TYPE_Q5_1, 3000, 0x723f7910a3e3e37a},
         {WR_TYPE_Q8_0, 3000, 0x54685f2ab403558d},
+        {WR_TYPE_Q2_K, 400, 0xb9ac5f601aa76911},
+        {WR_TYPE_Q3_K, 400, 0xa9cf2b0764878681},
+        {WR_TYPE_Q4_K, 400, 0x9eda664c0cbafc1f},
+        {WR_TYPE_Q5_K, 400, 0x7a991eeddcf5ed54},
+        {WR_TYPE_Q6_K, 400, 0x318e149e4d3442b9},
     };
     (void)state;
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
@@ -121,13 +137,14 @@ static void test_groups(void **state)
         for (uint32_t round = 0; round < 50; round++) {
             generate(round * 977 + quant->id, blocks, sizeof blocks);
             quant->decode_f32(blocks, out, N);
-            for (size_t g = 0; g < N / WR_GROUP; g++) {
+            assert_true(quant->group == 32 || quant->group == 16);
+            for (size_t g = 0; g < N / quant->group; g++) {
                 int8_t q[WR_GROUP];
                 float scale, min;
                 quant->decode_group(blocks, g, q, &scale, &min);
                 if (!quant->has_min) assert_true(wr_bits_from_f32(min) == 0);
-                for (int i = 0; i < WR_GROUP; i++) {
-                    float w = (float)q[i] * scale, seen = out[g * WR_GROUP + (size_t)i];
+                for (size_t i = 0; i < quant->group; i++) {
+                    float w = (float)q[i] * scale, seen = out[g * quant->group + i];
                     if (quant->has_min) w += min;
                     assert_true(wr_bits_from_f32(w) == wr_bits_from_f32(seen) || (isnan(w) && isnan(seen)));
                 }
@@ -152,63 +169,82 @@ static double uniform(void) /* [-1, 1) */
 
 static double rounding(double x) { return fabs(x) * F16_ULP_NORMAL + F16_ULP_TINY; }
 
-/* The largest error that a nearest encoder may make on this block: half a step, and what the rounding of its scale (and minimum) to half
- * adds at the end of the range. Q4_0 has no +8: one step there. */
-static double bound(const struct wr_quant *quant, const float *x)
+/* Of the encoders: codes of an element and steps of the sub-scales. Formats without a minimum code 0 and are one step short above it. */
+static const struct encoder {
+    uint32_t type;
+    double codes, sub_steps; /* sub_steps 0: the scale of a group is a half */
+} encoders[] = {{WR_TYPE_Q4_0, 16, 0}, {WR_TYPE_Q4_1, 16, 0}, {WR_TYPE_Q5_0, 32, 0}, {WR_TYPE_Q5_1, 32, 0}, {WR_TYPE_Q8_0, 255, 0}, {WR_TYPE_Q2_K, 4, 15},
+    {WR_TYPE_Q3_K, 8, 32}, {WR_TYPE_Q4_K, 16, 63}, {WR_TYPE_Q5_K, 32, 63}, {WR_TYPE_Q6_K, 64, 128}};
+
+static void range_of(const float *x, size_t n, double *lo, double *hi)
 {
-    double lo = x[0], hi = x[0];
-    for (int i = 0; i < 32; i++) {
-        if (x[i] < lo) lo = x[i];
-        if (x[i] > hi) hi = x[i];
+    *lo = *hi = x[0];
+    for (size_t i = 1; i < n; i++) {
+        *lo = fmin(*lo, x[i]);
+        *hi = fmax(*hi, x[i]);
     }
-    double amax = fmax(fabs(lo), fabs(hi)), step;
-    switch (quant->id) {
-    case WR_TYPE_Q4_0:
-        step = amax / 8;
-        return step + 8 * rounding(step);
-    case WR_TYPE_Q4_1:
-        step = (hi - lo) / 15;
-        return step / 2 + 16 * (rounding(step) + rounding(lo) / 15) + rounding(lo) + 1e-6 * amax;
-    case WR_TYPE_Q8_0:
-        step = amax / 127;
-        return step / 2 + 128 * rounding(step);
-    default:
-        return NAN;
+}
+
+/* The largest error that a nearest encoder may make on element i of a block: half a step, or one where the range has one code fewer above than below;
+ * and what the rounding of its scale (and minimum) adds at the end of the range. */
+static double bound(const struct wr_quant *quant, const struct encoder *e, const float *x, size_t i)
+{
+    double lo, hi;
+    range_of(x + i / quant->group * quant->group, quant->group, &lo, &hi);
+    const bool k = e->sub_steps > 0;
+    if (k && quant->has_min) lo = fmin(lo, 0), hi = fmax(hi, 0); /* the minimum is not positive, and a range holds 0 */
+    const double amax = fmax(fabs(lo), fabs(hi)), step = quant->has_min ? (hi - lo) / (e->codes - 1) : amax / floor(e->codes / 2);
+    double scale_error = rounding(step), min_error = quant->has_min ? rounding(lo) : 0;
+    if (k) { /* the steps are those of the group with the largest scale, of the one with the largest minimum */
+        double largest = 0, lowest = 0;
+        for (size_t g = 0; g < quant->block_elems; g += quant->group) {
+            range_of(x + g, quant->group, &lo, &hi);
+            if (quant->has_min) lo = fmin(lo, 0), hi = fmax(hi, 0);
+            largest = fmax(largest, quant->has_min ? (hi - lo) / (e->codes - 1) : fmax(fabs(lo), fabs(hi)) / (e->codes / 2));
+            lowest = fmax(lowest, -lo);
+        }
+        const double unit = largest / e->sub_steps;
+        scale_error = unit * (quant->has_min ? 0.5 : 1) + e->sub_steps * rounding(unit); /* signed sub-scales are one short above, too */
+        min_error = quant->has_min ? lowest / e->sub_steps / 2 + e->sub_steps * rounding(lowest / e->sub_steps) : 0;
     }
+    const bool symmetric = quant->has_min || quant->id == WR_TYPE_Q8_0;
+    return step * (symmetric ? 0.5 : 1) + e->codes * scale_error + 2 * min_error + 1e-6 * amax;
 }
 
 static void test_encode_blocks(void **state)
 {
     (void)state;
-    static const uint32_t types[] = {WR_TYPE_Q4_0, WR_TYPE_Q4_1, WR_TYPE_Q8_0};
-    for (size_t k = 0; k < 3; k++) {
-        const struct wr_quant *quant = wr_quant_find(types[k]);
-        double sum_error = 0, sum_bound = 0;
+    for (size_t k = 0; k < sizeof encoders / sizeof encoders[0]; k++) {
+        const struct wr_quant *quant = wr_quant_find(encoders[k].type);
+        const size_t n = quant->block_elems;
+        double sum_error = 0, sum_size = 0;
         for (int round = 0; round < 4000; round++) {
-            float x[32], y[32];
-            uint8_t block[34], again[34];
+            float x[256], y[256], z[256];
+            uint8_t block[256], again[256];
             double magnitude = exp2(floor(uniform() * 14)), shift = round % 3 == 0 ? uniform() * magnitude : 0;
-            for (int i = 0; i < 32; i++) x[i] = (float)(uniform() * magnitude + shift);
+            for (size_t i = 0; i < n; i++) x[i] = (float)(uniform() * magnitude + shift);
+            if (round % 5 == 0) {
+                for (size_t i = 0; i < n; i++) x[i] *= (float)(1 + i / 16) / 16; /* groups of different ranges */
+            }
             if (round % 7 == 0) {
-                for (int i = 0; i < 32; i++) x[i] = i % 5 == 0 ? 0 : x[i];
+                for (size_t i = 0; i < n; i++) x[i] = i % 5 == 0 ? 0 : x[i];
             }
             if (round % 101 == 0) memset(x, 0, sizeof x);
-            quant->encode(x, block, 32);
-            quant->decode_f32(block, y, 32);
-            double limit = bound(quant, x);
-            for (int i = 0; i < 32; i++) {
-                assert_true(fabs((double)x[i] - (double)y[i]) <= limit);
-                sum_error += fabs((double)x[i] - (double)y[i]);
-                sum_bound += limit;
+            quant->encode(x, block, n);
+            quant->decode_f32(block, y, n);
+            for (size_t i = 0; i < n; i++) {
+                const double error = fabs((double)x[i] - (double)y[i]);
+                assert_true(error <= bound(quant, &encoders[k], x, i));
+                if (magnitude > 1e-2) sum_error += error / magnitude; /* below, the rounding of halves counts */
+                if (magnitude > 1e-2) sum_size += 2 / encoders[k].codes;
             }
             /* What was decoded once is a fixed point of a nearest encoder, where its scale is found again. */
-            quant->encode(y, again, 32);
-            float z[32];
-            quant->decode_f32(again, z, 32);
-            double limit_again = bound(quant, y);
-            for (int i = 0; i < 32; i++) assert_true(fabs((double)z[i] - (double)y[i]) <= limit_again);
+            quant->encode(y, again, n);
+            quant->decode_f32(again, z, n);
+            for (size_t i = 0; i < n; i++) assert_true(fabs((double)z[i] - (double)y[i]) <= bound(quant, &encoders[k], y, i));
         }
-        assert_true(sum_error < 0.7 * sum_bound && sum_error > 0); /* mean error of a uniform input is half of half a step */
+        /* The mean error of values spread evenly over a range of n steps is a quarter of a step. */
+        assert_true(sum_error < 0.5 * sum_size && sum_error > 0.1 * sum_size);
     }
 }
 
@@ -292,7 +328,7 @@ static void test_find(void **state)
         assert_ptr_equal(wr_quant_find_name(quant->name), quant);
         assert_string_equal(wr_quant_type_name(quant->id), quant->name);
     }
-    assert_true(n >= 6);
+    assert_true(n >= 13);
 }
 
 static void test_type_names(void **state)

@@ -62,7 +62,10 @@ bool LEVEL(quantize)(const struct wr_act *act, uint32_t row)
             v_store_i8(act->q8 + at * WR_GROUP + 16, q1);
         }
         act->d[at] = zero ? 0.0f : amax / (float)max;
-        act->s[at] = (float)v_fold_sum_i(v_add_i(q0, q1));
+        const int32_t s0 = v_fold_sum_i(q0), s1 = v_fold_sum_i(q1);
+        act->s16[2 * at] = (float)s0;
+        act->s16[2 * at + 1] = (float)s1;
+        act->s[at] = (float)(s0 + s1);
     }
     return true;
 }

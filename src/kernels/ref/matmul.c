@@ -10,17 +10,18 @@
 /* Rule e: y[i * ldy] for one weight row. */
 static void row_of_integers(const struct wr_quant *quant, const void *row, const struct wr_act *act, float *y, size_t ldy)
 {
-    const size_t n_groups = act->k / WR_GROUP;
+    const size_t group = quant->group, n_groups = act->k / group;
     for (size_t g = 0; g < n_groups; g++) {
         int8_t q[WR_GROUP];
         float scale, min;
         quant->decode_group(row, g, q, &scale, &min);
         for (uint32_t i = 0; i < act->m; i++) {
-            const size_t at = i * n_groups + g;
+            const size_t at = i * (size_t)act->k + g * group;
             int32_t sum = 0; /* at most 32 * 128 * 32767: exact */
-            for (int j = 0; j < WR_GROUP; j++) sum += q[j] * (act->precise ? act->q16[at * WR_GROUP + j] : act->q8[at * WR_GROUP + j]);
-            float acc = fmaf((float)sum, scale * act->d[at], y[i * ldy]);
-            if (quant->has_min) acc = fmaf(act->s[at], min * act->d[at], acc);
+            for (size_t j = 0; j < group; j++) sum += q[j] * (act->precise ? act->q16[at + j] : act->q8[at + j]);
+            const float d = act->d[at / WR_GROUP], s = group == WR_GROUP ? act->s[at / WR_GROUP] : act->s16[at / 16];
+            float acc = fmaf((float)sum, scale * d, y[i * ldy]);
+            if (quant->has_min) acc = fmaf(s, min * d, acc);
             y[i * ldy] = acc;
         }
     }

@@ -16,8 +16,8 @@ void wr_rmsnorm_scalar(const float *x, const float *w, float *y, uint32_t n, flo
     for (uint32_t i = 0; i < n; i++) y[i] = (x[i] * r) * w[i];
 }
 
-/* One group of 32: *d and *s, and q through q8 or q16. False if a value is not finite. */
-static bool quantize_group(const float *x, float max, int8_t *q8, int16_t *q16, float *d, float *s)
+/* One group of 32: d, s and s16[2], and q through q8 or q16. False if a value is not finite. */
+static bool quantize_group(const float *x, float max, int8_t *q8, int16_t *q16, float *d, float *s, float *s16)
 {
     uint32_t amax_bits = 0;
     for (int i = 0; i < WR_GROUP; i++) {
@@ -28,18 +28,19 @@ static bool quantize_group(const float *x, float max, int8_t *q8, int16_t *q16, 
     float amax = wr_f32_from_bits(amax_bits);
     bool zero = amax < 0x1p-100f; /* below, max / amax would overflow */
     float inverse = zero ? 0.0f : max / amax;
-    int32_t sum = 0;
+    int32_t sum[2] = {0, 0};
     for (int i = 0; i < WR_GROUP; i++) {
         float q = rintf(x[i] * inverse);
         q = q > max ? max : q < -max ? -max : q;
-        sum += (int32_t)q;
+        sum[i / 16] += (int32_t)q;
         if (q8)
             q8[i] = (int8_t)q;
         else
             q16[i] = (int16_t)q;
     }
     *d = zero ? 0.0f : amax / max;
-    *s = (float)sum;
+    *s = (float)(sum[0] + sum[1]);
+    for (int h = 0; h < 2; h++) s16[h] = (float)sum[h];
     return true;
 }
 
@@ -50,7 +51,8 @@ bool wr_quantize_scalar(const struct wr_act *act, uint32_t row)
         size_t at = row * groups + g;
         int8_t *q8 = act->precise ? NULL : act->q8 + at * WR_GROUP;
         int16_t *q16 = act->precise ? act->q16 + at * WR_GROUP : NULL;
-        if (!quantize_group(act->x + row * act->ldx + g * WR_GROUP, act->precise ? 32767.0f : 127.0f, q8, q16, act->d + at, act->s + at)) return false;
+        const float *x = act->x + row * act->ldx + g * WR_GROUP;
+        if (!quantize_group(x, act->precise ? 32767.0f : 127.0f, q8, q16, act->d + at, act->s + at, act->s16 + 2 * at)) return false;
     }
     return true;
 }

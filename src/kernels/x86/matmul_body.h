@@ -15,7 +15,7 @@ enum {
     GROUP_ROWS = 128,
     GROUP_PANELS = GROUP_ROWS / LANES,
     CHUNK_BYTES = 1024,                    /* of a row in a panel: a panel is 16 KiB (AVX2: 8), a group 128 KiB, for the second-level cache */
-    CHUNK_BLOCKS = CHUNK_BYTES / WR_GROUP, /* of bytes; half as many of int16 */
+    CHUNK_BLOCKS = CHUNK_BYTES / WR_GROUP, /* scales of a row in a panel, at most */
     CHUNK_FLOATS = CHUNK_BYTES / 4,
     PANEL_BYTES = CHUNK_BYTES * LANES,
     DIRECT_M = 4,
@@ -62,6 +62,7 @@ struct product {
     enum layout layout;
     enum panel panel;
     int offset;             /* weight + offset is what a u8 panel holds */
+    unsigned group;         /* elements that share a scale; none for float weights */
     unsigned chunk;         /* elements */
     struct act_chunk *kept; /* few: [chunk][m], else NULL */
     int16_t *x16;           /* few: [m][k], q8 widened, where that is needed */
@@ -140,7 +141,7 @@ static uint32_t by_panels(const struct product *p, bool direct, const uint8_t *r
 
 static void matmul(const struct wr_quant *quant, const void *rows, size_t stride, uint32_t n_rows, const struct wr_act *act, float *y, size_t ldy, void *work)
 {
-    struct product p = {.quant = quant, .act = act, .work = work, .layout = FORMAT_OTHER, .panel = PANEL_F32, .offset = 128};
+    struct product p = {.quant = quant, .act = act, .work = work, .layout = FORMAT_OTHER, .panel = PANEL_F32, .offset = 128, .group = quant->group};
     p.row_bytes = act->k / quant->block_elems * quant->block_bytes;
     if (!quant->is_float) {
         switch (quant->id) {
@@ -160,7 +161,7 @@ static void matmul(const struct wr_quant *quant, const void *rows, size_t stride
         if (nibbles) p.offset = p.layout == FORMAT_Q4_0 ? 8 : 0;
         p.panel = act->precise || (BYTES_BY_PAIRS && !nibbles) ? PANEL_S16 : PANEL_U8;
     }
-    p.chunk = p.panel == PANEL_U8 ? CHUNK_BYTES : p.panel == PANEL_S16 ? CHUNK_BYTES / 2 : CHUNK_BYTES / 4;
+    p.chunk = p.panel == PANEL_U8 ? CHUNK_BLOCKS * p.group : p.panel == PANEL_S16 ? CHUNK_BYTES / 2 : CHUNK_BYTES / 4;
     uint32_t done = 0;
     if (p.layout != FORMAT_OTHER && !act->precise && act->m <= DIRECT_M) done = by_panels(&p, true, rows, stride, n_rows, y, ldy);
     rows = (const uint8_t *)rows + done * stride;

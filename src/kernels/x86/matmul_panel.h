@@ -79,14 +79,19 @@ NEVER_INLINE void unpack_blocks(const struct product *p, const struct panel_rows
         unpack(FORMAT_Q8_0, p, rows, n, panel);
 }
 
-/* Blocks [b0, b0 + n) of rows of any format. */
+/* 32 elements at a time, [b0, b0 + n) of them, of rows of any format. */
 NEVER_INLINE void unpack_decoded(const struct product *p, const struct panel_rows *rows, size_t b0, unsigned n, unsigned panel)
 {
     _Alignas(64) uint8_t block[8][LANES][4] = {{{0}}};
+    const unsigned parts = WR_GROUP / p->group;
     for (unsigned b = 0; b < n; b++) {
         for (unsigned r = 0; r < rows->lanes; r++) {
-            int8_t q[WR_GROUP];
-            p->quant->decode_group(rows->first + r * rows->stride, b0 + b, q, &p->work->scale[panel][b][r], &p->work->min[panel][b][r]);
+            int8_t q[2 * WR_GROUP];
+            for (unsigned h = 0; h < parts; h++) {
+                const unsigned at = b * parts + h;
+                p->quant->decode_group(
+                    rows->first + r * rows->stride, b0 * parts + at, q + h * p->group, &p->work->scale[panel][at][r], &p->work->min[panel][at][r]);
+            }
             for (int i = 0; i < WR_GROUP; i++) block[i / 4][r][i % 4] = (uint8_t)(q[i] + 128);
         }
         vi v[8];
@@ -155,7 +160,7 @@ struct tile {
     float *y;         /* the accumulators */
     size_t ldy;
     unsigned lanes;      /* of y; more than LANES counts as LANES */
-    unsigned n;          /* blocks, or elements of float weights */
+    unsigned n;          /* groups, or elements of float weights */
     bool first, has_min; /* first: the accumulators start at +0 */
 };
 
@@ -169,9 +174,9 @@ ALWAYS_INLINE void store_accumulators(const struct tile *t, const unsigned m, co
     UNROLL for (unsigned i = 0; i < m; i++) store_lanes(t->y + i * t->ldy, acc[i], t->lanes);
 }
 
-ALWAYS_INLINE void tile_integers(const struct tile *t, const enum panel panel, const unsigned m)
+ALWAYS_INLINE void tile_integers(const struct tile *t, const enum panel panel, const unsigned group, const unsigned m)
 {
-    const unsigned steps = panel == PANEL_U8 ? 8 : 16;
+    const unsigned steps = panel == PANEL_U8 ? group / 4 : group / 2;
     const struct act_chunk *a = t->acts;
     vf acc[TILE_M];
     load_accumulators(t, m, acc);
@@ -213,12 +218,17 @@ ALWAYS_INLINE void tile_floats(const struct tile *t, const unsigned m)
 }
 
 #define TILE(m)                                                                                                                                                \
-    NEVER_INLINE void tile_u8_##m(const struct tile *t) { tile_integers(t, PANEL_U8, m); }                                                                     \
-    NEVER_INLINE void tile_s16_##m(const struct tile *t) { tile_integers(t, PANEL_S16, m); }                                                                   \
+    NEVER_INLINE void tile_u8_##m(const struct tile *t) { tile_integers(t, PANEL_U8, WR_GROUP, m); }                                                           \
+    NEVER_INLINE void tile_s16_##m(const struct tile *t) { tile_integers(t, PANEL_S16, WR_GROUP, m); }                                                         \
+    NEVER_INLINE void tile_u8_halves_##m(const struct tile *t) { tile_integers(t, PANEL_U8, WR_GROUP / 2, m); }                                                \
+    NEVER_INLINE void tile_s16_halves_##m(const struct tile *t) { tile_integers(t, PANEL_S16, WR_GROUP / 2, m); }                                              \
     NEVER_INLINE void tile_f32_##m(const struct tile *t) { tile_floats(t, m); }
 #define TILE_ROW(m)                                                                                                                                            \
     {                                                                                                                                                          \
-        m, { tile_u8_##m, tile_s16_##m, tile_f32_##m }                                                                                                         \
+        m,                                                                                                                                                     \
+        {                                                                                                                                                      \
+            {tile_u8_##m, tile_s16_##m, tile_f32_##m}, { tile_u8_halves_##m, tile_s16_halves_##m }                                                             \
+        }                                                                                                                                                      \
     }
 
 TILE(1)
@@ -230,7 +240,7 @@ TILE(8)
 
 static const struct {
     unsigned m;
-    void (*run[3])(const struct tile *); /* by enum panel */
+    void (*run[2][3])(const struct tile *); /* groups of 32, of 16; by enum panel */
 } tiles[] = {
 #if TILE_M > 4
     TILE_ROW(8),
@@ -240,19 +250,23 @@ static const struct {
     TILE_ROW(1),
 };
 
-/* What activation row i brings to blocks [b0, b0 + n). x16: their widened q8, where that is needed. */
-static void prepare(const struct product *p, uint32_t i, size_t b0, unsigned n, struct act_chunk *out, int16_t *x16)
+/* What activation row i brings to the groups in elements [k0, k0 + n). x16: their widened q8, where that is needed. */
+static void prepare(const struct product *p, uint32_t i, size_t k0, unsigned n, struct act_chunk *out, int16_t *x16)
 {
-    const size_t at = i * (size_t)(p->act->k / WR_GROUP) + b0;
-    for (unsigned b = 0; b < n; b += LANES) {
-        const vf s = load_lanes(p->act->s + at + b, n - b);
+    const struct wr_act *act = p->act;
+    const size_t at = i * (size_t)act->k + k0;
+    const bool halves = p->group < WR_GROUP;
+    const float *sums = halves ? act->s16 + at / 16 : act->s + at / WR_GROUP, *d = act->d + at / WR_GROUP;
+    const unsigned n_groups = n / p->group;
+    for (unsigned b = 0; b < n_groups; b += LANES) {
+        const vf s = load_lanes(sums + b, n_groups - b);
         vi_store(out->start + b, vi_from_f32(vf_mul(vf_set(-(float)p->offset), s))); /* integers below 2^24: exact */
         vf_store(out->s + b, s);
-        vf_store(out->d + b, load_lanes(p->act->d + at + b, n - b));
+        if (!halves) vf_store(out->d + b, load_lanes(d + b, n_groups - b));
     }
-    if (p->panel != PANEL_S16 || p->act->precise) return;
-    const int8_t *q = p->act->q8 + at * WR_GROUP;
-    for (unsigned j = 0; j < n * WR_GROUP; j++) x16[j] = q[j];
+    for (unsigned b = 0; b < n_groups && halves; b++) out->d[b] = d[b / 2];
+    if (p->panel != PANEL_S16 || act->precise) return;
+    for (unsigned j = 0; j < n; j++) x16[j] = act->q8[at + j];
 }
 
 /* All activation rows against the panels of n_rows weight rows, over the chunk of elements [k0, k0 + n). */
@@ -268,11 +282,11 @@ static void run_tiles(const struct product *p, size_t k0, unsigned n, unsigned n
             t.x = (const uint8_t *)(act->x + i * act->ldx + k0);
             t.ldx = act->ldx * sizeof(float);
         } else {
-            t.n = n / WR_GROUP;
+            t.n = n / p->group;
             if (p->kept) {
                 t.acts = p->kept + k0 / p->chunk * act->m + i;
             } else {
-                for (unsigned j = 0; j < tiles[kind].m; j++) prepare(p, i + j, k0 / WR_GROUP, t.n, &work->acts[j], work->x16[j]);
+                for (unsigned j = 0; j < tiles[kind].m; j++) prepare(p, i + j, k0, n, &work->acts[j], work->x16[j]);
                 t.acts = work->acts;
             }
             const size_t at = (size_t)i * act->k + k0;
@@ -294,7 +308,7 @@ static void run_tiles(const struct product *p, size_t k0, unsigned n, unsigned n
             t.min = work->min[panel][0];
             t.lanes = n_rows - r;
             t.y = y + i * ldy + r;
-            tiles[kind].run[p->panel](&t);
+            tiles[kind].run[p->group == WR_GROUP / 2][p->panel](&t);
         }
     }
 }
@@ -313,8 +327,8 @@ static bool keep(struct product *p)
     p->x16 = (int16_t *)(void *)(p->acc + m * LANES);
     if (acts == 0) return true;
     for (size_t c = 0; c < n_chunks; c++) {
-        const size_t b0 = c * p->chunk / WR_GROUP, left = k / WR_GROUP - b0, n = left < p->chunk / WR_GROUP ? left : p->chunk / WR_GROUP;
-        for (uint32_t i = 0; i < m; i++) prepare(p, i, b0, (unsigned)n, &p->kept[c * m + i], p->x16 + i * k + b0 * WR_GROUP);
+        const size_t k0 = c * p->chunk, n = k - k0 < p->chunk ? k - k0 : p->chunk;
+        for (uint32_t i = 0; i < m; i++) prepare(p, i, k0, (unsigned)n, &p->kept[c * m + i], p->x16 + i * k + k0);
     }
     return true;
 }
