@@ -31,9 +31,9 @@ static void put_metadata(struct wr_cli_out *out, const json_t *value)
     }
 }
 
-static void put_tensors(struct wr_cli_out *out, const json_t *tensors)
+static void put_tensors(struct wr_cli_out *out, const json_t *tensors, bool several_files)
 {
-    wr_cli_printf(out, "\n%14s %14s  %-8s %-24s %s\n", "offset", "bytes", "type", "shape", "tensor");
+    wr_cli_printf(out, "\n%s%14s %14s  %-8s %-24s %s\n", several_files ? "part " : "", "offset", "bytes", "type", "shape", "tensor");
     for (size_t i = 0; i < json_array_size(tensors); i++) {
         const json_t *tensor = json_array_get(tensors, i), *shape = json_object_get(tensor, "shape");
         char text[96];
@@ -41,6 +41,7 @@ static void put_tensors(struct wr_cli_out *out, const json_t *tensors)
         for (size_t j = 0; j < json_array_size(shape) && n < sizeof text - 24; j++)
             n += (size_t)snprintf(text + n, sizeof text - n, "%s%llu", j ? " x " : "", (unsigned long long)json_integer_value(json_array_get(shape, j)));
         text[n] = 0;
+        if (several_files) wr_cli_printf(out, "%4llu ", (unsigned long long)number(tensor, "file") + 1);
         wr_cli_printf(out, "%14llu %14llu  %-8s %-24s ", (unsigned long long)number(tensor, "offset"), (unsigned long long)number(tensor, "bytes"),
             string(tensor, "type"), text);
         wr_cli_put_escaped(out, string(tensor, "name"), 200);
@@ -53,10 +54,12 @@ static void put_table(struct wr_cli_out *out, json_t *about)
     char a[32], b[32];
     json_t *metadata = json_object_get(about, "metadata"), *tensors = json_object_get(about, "tensors"), *value;
     const char *key;
+    size_t n_files = json_array_size(json_object_get(about, "files"));
     wr_cli_printf(out, "architecture  ");
     wr_cli_put_escaped(out, string(about, "arch"), 100);
-    wr_cli_printf(out, "\nfile          %s, version %llu\nweights       %s in %zu tensors\n\n", wr_cli_size(number(about, "file_bytes"), a),
-        (unsigned long long)number(about, "version"), wr_cli_size(number(about, "weight_bytes"), b), json_array_size(tensors));
+    wr_cli_printf(out, "\nfile          %s, version %llu", wr_cli_size(number(about, "file_bytes"), a), (unsigned long long)number(about, "version"));
+    if (n_files > 1) wr_cli_printf(out, ", in %zu parts", n_files);
+    wr_cli_printf(out, "\nweights       %s in %zu tensors\n\n", wr_cli_size(number(about, "weight_bytes"), b), json_array_size(tensors));
     json_object_foreach(metadata, key, value)
     {
         wr_cli_put_escaped(out, key, 200);
@@ -64,7 +67,7 @@ static void put_table(struct wr_cli_out *out, json_t *about)
         put_metadata(out, value);
         wr_cli_put(out, "\n", 1);
     }
-    put_tensors(out, tensors);
+    put_tensors(out, tensors, n_files > 1);
 }
 
 int wr_cli_cmd_inspect(struct wr_cli *cli, weir_err *err)

@@ -10,13 +10,15 @@ static int write_tape(struct wr_cli *cli, const weir_plan *plan, const char *pat
     char lines[4096];
     size_t n = 0;
     uint64_t written = 0, offset, bytes;
+    uint32_t part;
     bool streamed;
     int code = wr_cli_file_open(&file, path, &cli->ledger, err);
     if (code) return code;
-    for (uint64_t i = 0; code == 0 && wr_tool_tape(plan, i, &offset, &bytes, &streamed); i++) {
+    for (uint64_t i = 0; code == 0 && wr_tool_tape(plan, i, &part, &offset, &bytes, &streamed); i++) {
         if (!streamed) continue;
-        n += (size_t)snprintf(lines + n, sizeof lines - n, "%llu %llu\n", (unsigned long long)offset, (unsigned long long)bytes);
-        if (sizeof lines - n > 48) continue;
+        n += (size_t)snprintf(
+            lines + n, sizeof lines - n, part > 0 ? "%llu %llu %u\n" : "%llu %llu\n", (unsigned long long)offset, (unsigned long long)bytes, part);
+        if (sizeof lines - n > 64) continue;
         code = wr_outfile_write(&file, written, lines, n, err);
         written += n;
         n = 0;

@@ -113,7 +113,7 @@ int wr_tool_inspect(const char *path, bool check, const weir_options *o, json_t 
     struct wr_ledger ledger;
     struct wr_log log = {o->log, o->log_user};
     struct wr_catalog c = {0};
-    json_t *root = NULL, *tensors = NULL, *meta = NULL;
+    json_t *root = NULL, *tensors = NULL, *meta = NULL, *files = NULL;
     const char *arch = "";
     wr_ledger_init(&ledger);
     int rc = wr_catalog_open(&c, path, WEIR_DIRECT_OFF, &ledger, &log, err);
@@ -124,20 +124,25 @@ int wr_tool_inspect(const char *path, bool check, const weir_options *o, json_t 
         const struct wr_tensor *t = &c.tensors[i];
         json_t *shape = json_array();
         for (uint32_t d = 0; d < t->n_dims; d++) json_array_append_new(shape, json_integer((json_int_t)t->ne[d]));
-        json_array_append_new(tensors, json_pack("{s:o,s:s,s:o,s:I,s:I}", "name", text(&ledger, t->name, strlen(t->name)), "type", t->quant->name, "shape",
-                                           shape, "offset", (json_int_t)t->offset, "bytes", (json_int_t)t->bytes));
+        json_array_append_new(tensors, json_pack("{s:o,s:s,s:o,s:i,s:I,s:I}", "name", text(&ledger, t->name, strlen(t->name)), "type", t->quant->name, "shape",
+                                           shape, "file", (int)t->file, "offset", (json_int_t)t->offset, "bytes", (json_int_t)t->bytes));
     }
+    files = json_array();
+    for (uint32_t i = 0; i < c.n_files; i++)
+        json_array_append_new(
+            files, json_pack("{s:o,s:I}", "path", text(&ledger, c.files[i].path, strlen(c.files[i].path)), "bytes", (json_int_t)c.files[i].bytes));
     meta = metadata(&c, err);
     rc = meta != NULL ? 0 : WEIR_E_FORMAT;
     if (rc == 0 && check) rc = check_tensors(&c, o, err);
     if (rc < 0) goto done;
-    root = json_pack("{s:o,s:I,s:I,s:I,s:O,s:O}", "arch", text(&ledger, arch, strlen(arch)), "version", (json_int_t)c.version, "file_bytes",
-        (json_int_t)c.files[0].bytes, "weight_bytes", (json_int_t)c.weight_bytes, "tensors", tensors, "metadata", meta);
+    root = json_pack("{s:o,s:I,s:O,s:I,s:I,s:O,s:O}", "arch", text(&ledger, arch, strlen(arch)), "version", (json_int_t)c.version, "files", files, "file_bytes",
+        (json_int_t)c.bytes, "weight_bytes", (json_int_t)c.weight_bytes, "tensors", tensors, "metadata", meta);
     if (root == NULL)
         rc = wr_err(err, WEIR_E_NOMEM, "no memory for the description of %s", path);
     else
         *out = root;
 done:
+    json_decref(files);
     json_decref(tensors);
     json_decref(meta);
     wr_catalog_close(&c);

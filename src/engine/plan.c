@@ -105,7 +105,7 @@ static void fill_info(weir_plan *p)
         .n_vocab = hp->n_vocab,
         .n_layer = hp->n_layer,
         .n_embd = hp->n_embd,
-        .file_bytes = p->catalog.files[0].bytes,
+        .file_bytes = p->catalog.bytes,
         .weight_bytes = p->catalog.weight_bytes,
         .budget = p->options.memory_bytes,
         .min_budget = plan->min_budget,

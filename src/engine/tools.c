@@ -23,10 +23,11 @@ int wr_tool_check_chat(const char *path, const weir_options *options, weir_err *
     return rc;
 }
 
-bool wr_tool_tape(const weir_plan *p, uint64_t i, uint64_t *offset, uint64_t *bytes, bool *streamed)
+bool wr_tool_tape(const weir_plan *p, uint64_t i, uint32_t *file, uint64_t *offset, uint64_t *bytes, bool *streamed)
 {
     if (i >= p->plan.n_tape) return false;
     const struct wr_extent *e = &p->plan.extents[p->plan.tape[i]];
+    *file = e->file;
     *offset = e->offset;
     *bytes = e->bytes;
     *streamed = !e->pinned;

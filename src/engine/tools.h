@@ -32,8 +32,8 @@ int wr_tool_check_generate(const weir_sampling *, const char *const *stops, size
 /* Compiles the model's chat template: what weir_chat_render would refuse of it, WEIR_E_UNSUPPORTED where there is none. */
 int wr_tool_check_chat(const char *model_path, const weir_options *, weir_err *);
 
-/* Entry i of the tape of a decode pass, in order: false past the end. */
-bool wr_tool_tape(const weir_plan *, uint64_t i, uint64_t *offset, uint64_t *bytes, bool *streamed);
+/* Entry i of the tape of a decode pass, in order: false past the end. `file`: part of a split model, from 0. */
+bool wr_tool_tape(const weir_plan *, uint64_t i, uint32_t *file, uint64_t *offset, uint64_t *bytes, bool *streamed);
 
 /* I/O engines, CPU levels and weight formats, for help texts: name i and one line; NULL past the end. */
 const char *wr_tool_io_engine(uint32_t i, const char **description);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The catalog: what a model file holds, whatever the container. Tensors with name, type, shape and place; metadata by key.
- * Made by gguf.c after full validation: every count, length, offset and product was checked against the file's size before
+ * The catalog: what the file or the files of a model hold, whatever the container. Tensors with name, type, shape and place; metadata by key.
+ * Made after full validation: every count, length, offset and product was checked against the file's size before
  * anything was allocated by it, so that users of the catalog need not check again.
  */
 #ifndef WR_FORMAT_CATALOG_H
@@ -11,16 +11,16 @@
 #include "io/io.h"
 #include "quant/quant.h"
 
-#define WR_MAX_FILES 1 /* split files come later */
+#define WR_MAX_FILES 256 /* parts of a split model; two descriptors each, and 1024 is what a process may usually have */
 
 struct wr_tensor {
     const char *name;
     const struct wr_quant *quant;
-    uint32_t n_dims, file;
+    uint32_t n_dims, file;     /* file: index of files */
     uint64_t ne[4];            /* ne[0] contiguous; missing dimensions are 1 */
     uint64_t n_rows;           /* ne[1] * ne[2] * ne[3] */
     uint64_t row_bytes, bytes; /* bytes = row_bytes * n_rows */
-    uint64_t offset;           /* from the start of the file; a multiple of 8 at least */
+    uint64_t offset;           /* from the start of its file; a multiple of 8 at least */
 };
 
 enum wr_meta_type {
@@ -48,16 +48,17 @@ struct wr_meta {
         int64_t i;
         double f;
     } value;                /* integers and bools widened; f32 widened */
-    uint64_t offset, bytes; /* strings and arrays: where their bytes are in the file */
+    uint64_t offset, bytes; /* strings and arrays: where their bytes are in files[0] */
     uint64_t count;         /* elements of an array */
     const char *string;     /* strings up to 64 KiB are kept (NUL-terminated, may hold NULs); longer ones: NULL, read with wr_catalog_string */
 };
 
 struct wr_catalog {
-    struct wr_file *files; /* [n_files] */
+    struct wr_file *files; /* [n_files], in the order of a split; the keys are those of the first */
     uint32_t n_files;
     uint32_t version;
-    struct wr_tensor *tensors; /* in file order */
+    uint64_t bytes;            /* of all files */
+    struct wr_tensor *tensors; /* in the order of the files and of their headers */
     uint64_t n_tensors;
     struct wr_meta *metas;
     uint64_t n_metas;
@@ -66,7 +67,8 @@ struct wr_catalog {
     void *private_index;
 };
 
-/* Opens and validates; memory is charged to WR_ACCOUNT_META. Messages name file, key or tensor, value and next step. WEIR_E_FORMAT: malformed
+/* Opens and validates. `path` is a file, any part of a split model (PREFIX-00001-of-00003.gguf; the other parts lie beside it), or a folder that holds
+ * one of these and no other. Memory is charged to WR_ACCOUNT_META. Messages name file, key or tensor, value and next step. WEIR_E_FORMAT: malformed
  * or truncated; WEIR_E_UNSUPPORTED: well-formed, but with tensor types, a purpose or a size that weir does not read. */
 int wr_catalog_open(struct wr_catalog *, const char *path, enum weir_direct, struct wr_ledger *, const struct wr_log *, weir_err *);
 void wr_catalog_close(struct wr_catalog *);

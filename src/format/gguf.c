@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads and validates the header of a GGUF file (versions 2 and 3, little-endian).
+ * Reads and validates the header of one GGUF file (versions 2 and 3, little-endian).
  *
  * The header passes once, in order, through one small buffer; kept are the tensors, the keys, and strings of up to 64 KiB.
  * Nothing in the file is believed: a count is compared with the bytes that are left before it is used, arrays of items grow
@@ -12,11 +12,9 @@
 #include <string.h>
 #include "format/index.h"
 
-#define WINDOW_BYTES (64u << 10)
 #define STRING_KEPT (64u << 10)
 #define NAME_MAX_BYTES 65535u
 #define N_METAS_MAX (1u << 16)
-#define N_TENSORS_MAX (1u << 18)
 #define HEADER_MAX ((uint64_t)256 << 20) /* 33 million empty strings: half a second */
 #define HEADER_MIN_BYTES 24              /* magic, version, two counts */
 #define META_MIN_BYTES 13                /* length of an (empty) key, type, one byte */
@@ -24,14 +22,11 @@
 #define ALIGNMENT_MIN 8                  /* so that every element of every format is naturally aligned in the file */
 #define ALIGNMENT_DEFAULT 32
 
-#define DAMAGED "; the file is damaged, download it again"
-#define CONVERT "; convert the model again"
-
 struct parser {
-    struct wr_catalog catalog;
+    struct wr_catalog *catalog; /* of this file alone */
     struct wr_catalog_index *index;
     weir_err *err;
-    uint8_t *buffer; /* bytes [at, at + end - begin) of the file lie at buffer + begin */
+    uint8_t *buffer; /* WR_GGUF_WINDOW bytes; [at, at + end - begin) of the file lie at buffer + begin */
     uint32_t begin, end;
     uint64_t at, size;
     const char *kind, *name; /* what is being read, for messages: "key" 'name'; name NULL while it is not known */
@@ -43,7 +38,7 @@ static int fail(struct parser *p, int code, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    wr_catalog_failv(p->catalog.files, p->err, code, p->name == NULL ? p->counted : p->kind, p->name, format, args);
+    wr_catalog_failv(p->catalog->files->path, p->err, code, p->name == NULL ? p->counted : p->kind, p->name, format, args);
     va_end(args);
     return code;
 }
@@ -61,7 +56,8 @@ static uint64_t left(const struct parser *p) { return p->size - p->at; }
 
 static int ended(struct parser *p, uint64_t wanted)
 {
-    return fail(p, WEIR_E_FORMAT, "needs %" PRIu64 " bytes at %" PRIu64 ", the file has %" PRIu64 DAMAGED, wanted, p->at, p->size);
+    return fail(p, WEIR_E_FORMAT, "needs %" PRIu64 " bytes at %" PRIu64 ", the file has %" PRIu64 ": it is incomplete or damaged; download it again", wanted,
+        p->at, p->size);
 }
 
 static int take(struct parser *p, void *dst, size_t n)
@@ -70,9 +66,9 @@ static int take(struct parser *p, void *dst, size_t n)
     uint8_t *out = dst;
     while (n > 0) {
         if (p->begin == p->end) {
-            if (p->at > HEADER_MAX) return fail(p, WEIR_E_UNSUPPORTED, "the header is longer than %" PRIu64 " bytes" CONVERT, HEADER_MAX);
-            uint32_t n_window = left(p) < WINDOW_BYTES ? (uint32_t)left(p) : WINDOW_BYTES;
-            int code = wr_file_read(p->catalog.files, p->at, p->buffer, n_window, p->err);
+            if (p->at > HEADER_MAX) return fail(p, WEIR_E_UNSUPPORTED, "the header is longer than %" PRIu64 " bytes" WR_CONVERT, HEADER_MAX);
+            uint32_t n_window = left(p) < WR_GGUF_WINDOW ? (uint32_t)left(p) : WR_GGUF_WINDOW;
+            int code = wr_file_read(p->catalog->files, p->at, p->buffer, n_window, p->err);
             if (code != 0) return code;
             p->begin = 0;
             p->end = n_window;
@@ -120,10 +116,10 @@ static int take_name(struct parser *p, const char **out)
     const char *name = NULL;
     int code = take_u64(p, &n);
     if (code != 0) return code;
-    if (n == 0 || n > NAME_MAX_BYTES) return fail(p, WEIR_E_FORMAT, "a name of %" PRIu64 " bytes, allowed is 1 to %u" DAMAGED, n, NAME_MAX_BYTES);
+    if (n == 0 || n > NAME_MAX_BYTES) return fail(p, WEIR_E_FORMAT, "a name of %" PRIu64 " bytes, allowed is 1 to %u" WR_DAMAGED, n, NAME_MAX_BYTES);
     code = keep(p, n, &name);
     if (code != 0) return code;
-    if (strlen(name) != n) return fail(p, WEIR_E_FORMAT, "a NUL byte in the name that begins '%.40s'" DAMAGED, name);
+    if (strlen(name) != n) return fail(p, WEIR_E_FORMAT, "a NUL byte in the name that begins '%.40s'" WR_DAMAGED, name);
     *out = p->name = name;
     return 0;
 }
@@ -137,24 +133,9 @@ static int grow(struct parser *p, void **items, size_t stride, uint64_t i, uint6
     uint64_t capacity = i == 0 ? 64 : 2 * i;
     if (capacity > n) capacity = n;
     void *grown =
-        *items == NULL ? wr_mem_array(p->catalog.ledger, WR_ACCOUNT_META, capacity, stride, p->err) : wr_mem_resize(*items, capacity * stride, p->err);
+        *items == NULL ? wr_mem_array(p->catalog->ledger, WR_ACCOUNT_META, capacity, stride, p->err) : wr_mem_resize(*items, capacity * stride, p->err);
     if (grown == NULL) return p->err->code;
     *items = grown;
-    return 0;
-}
-
-/* Hashes the names of n items; a name that is there twice is an error. */
-static int build_table(struct parser *p, struct wr_catalog_table *table, const char *kind, const void *items, size_t stride, uint64_t n)
-{
-    int code = wr_catalog_table_open(table, p->catalog.ledger, n, p->err);
-    if (code != 0) return code;
-    for (uint32_t i = 0; i < n; i++) {
-        enum wr_catalog_insert result = wr_catalog_table_insert(table, items, stride, i);
-        if (result == WR_CATALOG_INSERTED) continue;
-        subject(p, kind, i, n);
-        memcpy(&p->name, (const uint8_t *)items + i * stride, sizeof p->name);
-        return fail(p, WEIR_E_FORMAT, result == WR_CATALOG_DUPLICATE ? "the name is there twice" DAMAGED : "too many names with one hash" CONVERT);
-    }
     return 0;
 }
 
@@ -181,7 +162,7 @@ static int take_number(struct parser *p, struct wr_meta *meta)
         meta->value.f = (double)f;
         break;
     case WR_META_BOOL:
-        if (u > 1) return fail(p, WEIR_E_FORMAT, "the bool has value %" PRIu64 DAMAGED, u);
+        if (u > 1) return fail(p, WEIR_E_FORMAT, "the bool has value %" PRIu64 WR_DAMAGED, u);
         meta->value.u = u;
         break;
     default:
@@ -204,14 +185,15 @@ static int take_array(struct parser *p, struct wr_meta *meta)
     int code = take_u32(p, &element);
     if (code == 0) code = take_u64(p, &meta->count);
     if (code != 0) return code;
-    if (element >= WR_N_META_TYPES) return fail(p, WEIR_E_FORMAT, "element type %" PRIu32 " does not exist" DAMAGED, element);
+    if (element >= WR_N_META_TYPES) return fail(p, WEIR_E_FORMAT, "element type %" PRIu32 " does not exist" WR_DAMAGED, element);
     meta->element = (enum wr_meta_type)element;
     meta->offset = p->at;
-    if (meta->element == WR_META_ARRAY) return fail(p, WEIR_E_UNSUPPORTED, "an array of %" PRIu64 " arrays: nested arrays are not read" CONVERT, meta->count);
+    if (meta->element == WR_META_ARRAY)
+        return fail(p, WEIR_E_UNSUPPORTED, "an array of %" PRIu64 " arrays: nested arrays are not read" WR_CONVERT, meta->count);
 
     uint64_t least = meta->element == WR_META_STRING ? 8 : wr_meta_width[meta->element], bytes;
     if (!wr_mul_u64(meta->count, least, &bytes) || bytes > left(p))
-        return fail(p, WEIR_E_FORMAT, "an array of %" PRIu64 " elements does not fit the %" PRIu64 " bytes left" DAMAGED, meta->count, left(p));
+        return fail(p, WEIR_E_FORMAT, "an array of %" PRIu64 " elements does not fit the %" PRIu64 " bytes left" WR_DAMAGED, meta->count, left(p));
     if (meta->element != WR_META_STRING) {
         meta->bytes = bytes;
         return skip(p, bytes);
@@ -230,14 +212,14 @@ static int take_metas(struct parser *p, uint64_t n)
 {
     for (uint64_t i = 0; i < n; i++) {
         subject(p, "key", i, n);
-        int code = grow(p, (void **)&p->catalog.metas, sizeof *p->catalog.metas, i, n);
+        int code = grow(p, (void **)&p->catalog->metas, sizeof *p->catalog->metas, i, n);
         if (code != 0) return code;
-        struct wr_meta *meta = &p->catalog.metas[i];
+        struct wr_meta *meta = &p->catalog->metas[i];
         uint32_t type;
         code = take_name(p, &meta->key);
         if (code == 0) code = take_u32(p, &type);
         if (code != 0) return code;
-        if (type >= WR_N_META_TYPES) return fail(p, WEIR_E_FORMAT, "value type %" PRIu32 " does not exist" DAMAGED, type);
+        if (type >= WR_N_META_TYPES) return fail(p, WEIR_E_FORMAT, "value type %" PRIu32 " does not exist" WR_DAMAGED, type);
         meta->type = (enum wr_meta_type)type;
         if (meta->type == WR_META_STRING)
             code = take_string(p, meta);
@@ -246,45 +228,21 @@ static int take_metas(struct parser *p, uint64_t n)
         else
             code = take_number(p, meta);
         if (code != 0) return code;
-        p->catalog.n_metas = i + 1;
+        p->catalog->n_metas = i + 1;
     }
-    return build_table(p, &p->index->metas, "key", p->catalog.metas, sizeof *p->catalog.metas, n);
+    return wr_catalog_hash_metas(p->catalog, p->err);
 }
 
-static void about_key(struct parser *p, const char *key)
+static int read_alignment(struct parser *p, uint64_t *alignment)
 {
-    p->kind = "key";
-    p->name = key;
-}
-
-/* What the file says it is, before its tensors are looked at: a part of a split file and an adapter have no architecture either. */
-static int check_metas(struct parser *p, uint64_t *alignment)
-{
-    const struct wr_catalog *catalog = &p->catalog;
-    uint64_t n_split = 1;
-    const char *type = "model", *arch = NULL;
-    int code = wr_catalog_u64(catalog, "split.count", UINT64_MAX, &n_split, p->err);
-    if (code < 0) return code;
-    about_key(p, "split.count");
-    if (n_split > 1) return fail(p, WEIR_E_UNSUPPORTED, "one of %" PRIu64 " split files, which are not read yet; merge them into one file", n_split);
-
-    code = wr_catalog_str(catalog, "general.type", &type, p->err);
-    if (code < 0) return code;
-    about_key(p, "general.type");
-    if (strcmp(type, "model") != 0) return fail(p, WEIR_E_UNSUPPORTED, "is '%.32s', not 'model'; give the file of the language model itself", type);
-
-    code = wr_catalog_str(catalog, "general.architecture", &arch, p->err);
-    if (code < 0) return code;
-    about_key(p, "general.architecture");
-    if (code == 0 || arch[0] == '\0') return fail(p, WEIR_E_FORMAT, "is missing or empty" CONVERT);
-
-    const struct wr_meta *meta = wr_catalog_meta(catalog, "general.alignment");
+    const struct wr_meta *meta = wr_catalog_meta(p->catalog, "general.alignment");
     if (meta == NULL) return 0;
-    about_key(p, meta->key);
-    if (meta->type != WR_META_U32) return fail(p, WEIR_E_FORMAT, "is of type %s, needed is u32" CONVERT, wr_meta_type_name[meta->type]);
+    p->kind = "key";
+    p->name = meta->key;
+    if (meta->type != WR_META_U32) return fail(p, WEIR_E_FORMAT, "is of type %s, needed is u32" WR_CONVERT, wr_meta_type_name[meta->type]);
     *alignment = meta->value.u;
     if (*alignment < ALIGNMENT_MIN || (*alignment & (*alignment - 1)) != 0)
-        return fail(p, WEIR_E_FORMAT, "is %" PRIu64 ", needed is a power of two from %d on" CONVERT, *alignment, ALIGNMENT_MIN);
+        return fail(p, WEIR_E_FORMAT, "is %" PRIu64 ", needed is a power of two from %d on" WR_CONVERT, *alignment, ALIGNMENT_MIN);
     return 0;
 }
 
@@ -298,7 +256,7 @@ static int refuse_type(struct parser *p, uint32_t type)
 
 static int shape_error(struct parser *p, const struct wr_tensor *t, const char *what)
 {
-    return fail(p, WEIR_E_FORMAT, "%s of type %s, %" PRIu64 " x %" PRIu64 " x %" PRIu64 " x %" PRIu64 DAMAGED, what, t->quant->name, t->ne[0], t->ne[1],
+    return fail(p, WEIR_E_FORMAT, "%s of type %s, %" PRIu64 " x %" PRIu64 " x %" PRIu64 " x %" PRIu64 WR_DAMAGED, what, t->quant->name, t->ne[0], t->ne[1],
         t->ne[2], t->ne[3]);
 }
 
@@ -308,14 +266,14 @@ static int take_tensor(struct parser *p, struct wr_tensor *t)
     int code = take_name(p, &t->name);
     if (code == 0) code = take_u32(p, &t->n_dims);
     if (code != 0) return code;
-    if (t->n_dims > 4) return fail(p, WEIR_E_FORMAT, "%" PRIu32 " dimensions, at most 4 exist" DAMAGED, t->n_dims);
+    if (t->n_dims > 4) return fail(p, WEIR_E_FORMAT, "%" PRIu32 " dimensions, at most 4 exist" WR_DAMAGED, t->n_dims);
     for (uint32_t i = 0; i < 4; i++) t->ne[i] = 1;
     code = take(p, t->ne, t->n_dims * sizeof t->ne[0]);
     if (code == 0) code = take_u32(p, &type);
     if (code == 0) code = take_u64(p, &t->offset); /* of the data section, until place_tensors */
     if (code != 0) return code;
     for (uint32_t i = 0; i < t->n_dims; i++) {
-        if (t->ne[i] == 0 || t->ne[i] > INT64_MAX) return fail(p, WEIR_E_FORMAT, "dimension %" PRIu32 " is %" PRId64 DAMAGED, i, (int64_t)t->ne[i]);
+        if (t->ne[i] == 0 || t->ne[i] > INT64_MAX) return fail(p, WEIR_E_FORMAT, "dimension %" PRIu32 " is %" PRId64 WR_DAMAGED, i, (int64_t)t->ne[i]);
     }
     t->quant = wr_quant_find(type);
     if (t->quant == NULL) return refuse_type(p, type);
@@ -330,12 +288,12 @@ static int take_tensors(struct parser *p, uint64_t n)
 {
     for (uint64_t i = 0; i < n; i++) {
         subject(p, "tensor", i, n);
-        int code = grow(p, (void **)&p->catalog.tensors, sizeof *p->catalog.tensors, i, n);
-        if (code == 0) code = take_tensor(p, &p->catalog.tensors[i]);
+        int code = grow(p, (void **)&p->catalog->tensors, sizeof *p->catalog->tensors, i, n);
+        if (code == 0) code = take_tensor(p, &p->catalog->tensors[i]);
         if (code != 0) return code;
-        p->catalog.n_tensors = i + 1;
+        p->catalog->n_tensors = i + 1;
     }
-    return build_table(p, &p->index->tensors, "tensor", p->catalog.tensors, sizeof *p->catalog.tensors, n);
+    return 0;
 }
 
 /* Heapsort of indices by offset: O(n log n) for any file, in place. */
@@ -367,9 +325,9 @@ static void sort_by_offset(uint32_t *order, uint32_t n, const struct wr_tensor *
 
 static int check_overlap(struct parser *p)
 {
-    uint32_t n = (uint32_t)p->catalog.n_tensors;
-    const struct wr_tensor *tensors = p->catalog.tensors;
-    uint32_t *order = wr_mem_array(p->catalog.ledger, WR_ACCOUNT_META, n, sizeof *order, p->err);
+    uint32_t n = (uint32_t)p->catalog->n_tensors;
+    const struct wr_tensor *tensors = p->catalog->tensors;
+    uint32_t *order = wr_mem_array(p->catalog->ledger, WR_ACCOUNT_META, n, sizeof *order, p->err);
     if (order == NULL) return p->err->code;
     int code = 0;
     sort_by_offset(order, n, tensors);
@@ -379,7 +337,7 @@ static int check_overlap(struct parser *p)
         p->name = b->name;
         char other[41];
         wr_text_line(other, sizeof other, a->name);
-        code = fail(p, WEIR_E_FORMAT, "begins at byte %" PRIu64 ", inside tensor '%s'" DAMAGED, b->offset, other);
+        code = fail(p, WEIR_E_FORMAT, "begins at byte %" PRIu64 ", inside tensor '%s'" WR_DAMAGED, b->offset, other);
     }
     wr_mem_free(order);
     return code;
@@ -390,34 +348,19 @@ static int place_tensors(struct parser *p, uint64_t alignment)
 {
     uint64_t start = wr_round_up(p->at, alignment);
     p->kind = "tensor";
-    for (uint64_t i = 0; i < p->catalog.n_tensors; i++) {
-        struct wr_tensor *t = &p->catalog.tensors[i];
+    for (uint64_t i = 0; i < p->catalog->n_tensors; i++) {
+        struct wr_tensor *t = &p->catalog->tensors[i];
         uint64_t end;
         p->name = t->name;
-        if (t->offset % alignment != 0) return fail(p, WEIR_E_FORMAT, "offset %" PRIu64 " is not a multiple of %" PRIu64 DAMAGED, t->offset, alignment);
+        if (t->offset % alignment != 0) return fail(p, WEIR_E_FORMAT, "offset %" PRIu64 " is not a multiple of %" PRIu64 WR_DAMAGED, t->offset, alignment);
         if (!wr_add_u64(t->offset, start, &t->offset) || !wr_add_u64(t->offset, t->bytes, &end))
-            return fail(p, WEIR_E_FORMAT, "offset and size wrap around 2^64; the file has %" PRIu64 " bytes" DAMAGED, p->size);
+            return fail(p, WEIR_E_FORMAT, "offset and size wrap around 2^64; the file has %" PRIu64 " bytes" WR_DAMAGED, p->size);
         if (end > p->size)
-            return fail(p, WEIR_E_FORMAT, "ends at byte %" PRIu64 ", the file has %" PRIu64 ": it is incomplete, download it again", end, p->size);
-        p->catalog.weight_bytes += t->bytes; /* cannot wrap: if it would, tensors overlap, which is refused below */
+            return fail(p, WEIR_E_FORMAT,
+                "ends at byte %" PRIu64 ", the file has %" PRIu64 ": it is incomplete; go on with the download (curl -C -) or repeat it", end, p->size);
+        p->catalog->weight_bytes += t->bytes; /* cannot wrap: if it would, tensors overlap, which is refused below */
     }
-    return p->catalog.n_tensors > 0 ? check_overlap(p) : 0;
-}
-
-/* Version 1 of the quantized formats had other layouts under the same ids; files without the key are of version 2 in practice. */
-static int check_quantization(struct parser *p)
-{
-    const char *key = "general.quantization_version";
-    uint64_t version = 2;
-    int code = wr_catalog_u64(&p->catalog, key, UINT64_MAX, &version, p->err);
-    if (code < 0) return code;
-    if (version == 2) return 0;
-    for (uint64_t i = 0; i < p->catalog.n_tensors; i++) {
-        if (p->catalog.tensors[i].quant->is_float) continue;
-        about_key(p, key);
-        return fail(p, WEIR_E_UNSUPPORTED, "is %" PRIu64 ", only 2 is supported" CONVERT, version);
-    }
-    return 0;
+    return p->catalog->n_tensors > 0 ? check_overlap(p) : 0;
 }
 
 /* ---- the file ---- */
@@ -425,70 +368,46 @@ static int check_quantization(struct parser *p)
 static int take_counts(struct parser *p, uint64_t *n_tensors, uint64_t *n_metas)
 {
     uint8_t magic[4];
+    uint32_t version;
     snprintf(p->counted, sizeof p->counted, "header");
     if (p->size == 0) return fail(p, WEIR_E_FORMAT, "the file is empty; download it again");
+    int code = wr_file_read(p->catalog->files, 0, magic, p->size < 4 ? p->size : 4, p->err);
+    if (code != 0) return code;
+    if (memcmp(magic, "GGUF", p->size < 4 ? p->size : 4) != 0) return wr_catalog_foreign(p->catalog->files, p->err);
     if (p->size < HEADER_MIN_BYTES)
         return fail(p, WEIR_E_FORMAT, "%" PRIu64 " bytes, a GGUF header has at least %d; download the file again", p->size, HEADER_MIN_BYTES);
-    int code = take(p, magic, 4);
-    if (code == 0) code = take_u32(p, &p->catalog.version);
+    code = skip(p, 4);
+    if (code == 0) code = take_u32(p, &version);
     if (code == 0) code = take_u64(p, n_tensors);
     if (code == 0) code = take_u64(p, n_metas);
     if (code != 0) return code;
 
-    uint32_t version = p->catalog.version, swapped = __builtin_bswap32(version);
-    if (memcmp(magic, "GGUF", 4) != 0)
-        return fail(p, WEIR_E_FORMAT, "not a GGUF file: it begins with bytes %02x %02x %02x %02x; give a .gguf model", magic[0], magic[1], magic[2], magic[3]);
-    if (swapped >= 1 && swapped < 16) return fail(p, WEIR_E_UNSUPPORTED, "a byte-swapped (big-endian) file of version %" PRIu32 CONVERT, swapped);
-    if (version == 0 || version >= 1u << 16) return fail(p, WEIR_E_FORMAT, "version %" PRIu32 " does not exist" DAMAGED, version);
-    if (version != 2 && version != 3) return fail(p, WEIR_E_UNSUPPORTED, "version %" PRIu32 ", supported are 2 and 3" CONVERT, version);
+    uint32_t swapped = __builtin_bswap32(version);
+    p->catalog->version = version;
+    if (swapped >= 1 && swapped < 16)
+        return fail(p, WEIR_E_UNSUPPORTED, "a byte-swapped (big-endian) file of version %" PRIu32 "; get the little-endian file of the model", swapped);
+    if (version == 0 || version >= 1u << 16) return fail(p, WEIR_E_FORMAT, "version %" PRIu32 " does not exist" WR_DAMAGED, version);
+    if (version != 2 && version != 3)
+        return fail(p, WEIR_E_UNSUPPORTED, "version %" PRIu32 ", supported are 2 and 3; %s", version,
+            version == 1 ? "the file is from 2023, get a newer one of the model" : "it needs a newer weir");
 
     if (*n_metas > left(p) / META_MIN_BYTES || *n_tensors > (left(p) - *n_metas * META_MIN_BYTES) / TENSOR_MIN_BYTES)
-        return fail(p, WEIR_E_FORMAT, "%" PRIu64 " keys and %" PRIu64 " tensors do not fit the %" PRIu64 " bytes left" DAMAGED, *n_metas, *n_tensors, left(p));
-    if (*n_metas > N_METAS_MAX || *n_tensors > N_TENSORS_MAX)
-        return fail(p, WEIR_E_UNSUPPORTED, "%" PRIu64 " keys and %" PRIu64 " tensors, at most %u and %u are read" CONVERT, *n_metas, *n_tensors, N_METAS_MAX,
-            N_TENSORS_MAX);
+        return fail(
+            p, WEIR_E_FORMAT, "%" PRIu64 " keys and %" PRIu64 " tensors do not fit the %" PRIu64 " bytes left" WR_DAMAGED, *n_metas, *n_tensors, left(p));
+    if (*n_metas > N_METAS_MAX || *n_tensors > WR_CATALOG_TENSORS_MAX)
+        return fail(p, WEIR_E_UNSUPPORTED, "%" PRIu64 " keys and %" PRIu64 " tensors, at most %u and %u are read" WR_CONVERT, *n_metas, *n_tensors, N_METAS_MAX,
+            WR_CATALOG_TENSORS_MAX);
     return 0;
 }
 
-static int parse(struct parser *p)
+int wr_gguf_read(struct wr_catalog *catalog, uint8_t *window, weir_err *err)
 {
+    struct parser p = {.catalog = catalog, .index = catalog->private_index, .err = err, .buffer = window, .size = catalog->files->bytes};
     uint64_t n_tensors, n_metas, alignment = ALIGNMENT_DEFAULT;
-    int code = take_counts(p, &n_tensors, &n_metas);
-    if (code == 0) code = take_metas(p, n_metas);
-    if (code == 0) code = check_metas(p, &alignment);
-    if (code == 0) code = take_tensors(p, n_tensors);
-    if (code == 0) code = place_tensors(p, alignment);
-    if (code == 0) code = check_quantization(p);
-    return code;
-}
-
-int wr_catalog_open(struct wr_catalog *out, const char *path, enum weir_direct direct, struct wr_ledger *ledger, const struct wr_log *log, weir_err *err)
-{
-    weir_err own;
-    struct parser p = {.catalog = {.ledger = ledger}, .err = err != NULL ? err : &own};
-    int code;
-    p.catalog.files = wr_mem_array(ledger, WR_ACCOUNT_META, WR_MAX_FILES, sizeof *p.catalog.files, p.err);
-    if (p.catalog.files == NULL) goto failed;
-    code = wr_file_open(p.catalog.files, path, direct, log, p.err);
-    if (code != 0) goto done;
-    p.catalog.n_files = 1;
-    p.size = p.catalog.files->bytes;
-    p.index = wr_mem_alloc(ledger, WR_ACCOUNT_META, sizeof *p.index, p.err);
-    if (p.index == NULL) goto failed;
-    p.index->ledger = ledger;
-    p.catalog.private_index = p.index;
-    p.buffer = wr_mem_alloc(ledger, WR_ACCOUNT_META, WINDOW_BYTES, p.err);
-    if (p.buffer == NULL) goto failed;
-    code = parse(&p);
-    if (p.catalog.files->fd_direct >= 0) wr_file_drop_cache(p.catalog.files); /* without direct I/O the page cache may hold weights that help */
-    goto done;
-failed:
-    code = p.err->code;
-done:
-    wr_mem_free(p.buffer);
-    if (code == 0)
-        *out = p.catalog;
-    else
-        wr_catalog_close(&p.catalog);
+    int code = take_counts(&p, &n_tensors, &n_metas);
+    if (code == 0) code = take_metas(&p, n_metas);
+    if (code == 0) code = read_alignment(&p, &alignment);
+    if (code == 0) code = take_tensors(&p, n_tensors);
+    if (code == 0) code = place_tensors(&p, alignment);
     return code;
 }

@@ -36,17 +36,9 @@ static const char *name_of(const void *items, size_t stride, uint32_t i)
     return name;
 }
 
-int wr_catalog_table_open(struct wr_catalog_table *table, struct wr_ledger *ledger, uint64_t n_items, weir_err *err)
-{
-    uint32_t capacity = 16;
-    while (capacity < 2 * n_items) capacity *= 2;
-    table->slots = wr_mem_array(ledger, WR_ACCOUNT_META, capacity, sizeof *table->slots, err);
-    if (table->slots == NULL) return err != NULL ? err->code : WEIR_E_NOMEM;
-    table->mask = capacity - 1;
-    return 0;
-}
+enum insert { INSERTED, DUPLICATE, CROWDED };
 
-enum wr_catalog_insert wr_catalog_table_insert(struct wr_catalog_table *table, const void *items, size_t stride, uint32_t i)
+static enum insert insert(struct wr_catalog_table *table, const void *items, size_t stride, uint32_t i)
 {
     const char *name = name_of(items, stride, i);
     uint32_t tag = hash(name), at = tag & table->mask;
@@ -54,11 +46,40 @@ enum wr_catalog_insert wr_catalog_table_insert(struct wr_catalog_table *table, c
         struct wr_catalog_slot *slot = &table->slots[at];
         if (slot->item == 0) {
             *slot = (struct wr_catalog_slot){tag, i + 1};
-            return WR_CATALOG_INSERTED;
+            return INSERTED;
         }
-        if (slot->tag == tag && strcmp(name_of(items, stride, slot->item - 1), name) == 0) return WR_CATALOG_DUPLICATE;
+        if (slot->tag == tag && strcmp(name_of(items, stride, slot->item - 1), name) == 0) return DUPLICATE;
     }
-    return WR_CATALOG_CROWDED;
+    return CROWDED;
+}
+
+static int hash_names(struct wr_catalog *catalog, struct wr_catalog_table *table, const char *kind, const void *items, size_t stride, uint64_t n, weir_err *err)
+{
+    uint32_t capacity = 16;
+    while (capacity < 2 * n) capacity *= 2;
+    table->slots = wr_mem_array(catalog->ledger, WR_ACCOUNT_META, capacity, sizeof *table->slots, err);
+    if (table->slots == NULL) return err->code;
+    table->mask = capacity - 1;
+    for (uint32_t i = 0; i < n; i++) {
+        enum insert result = insert(table, items, stride, i);
+        if (result == INSERTED) continue;
+        uint32_t file = items == catalog->tensors ? catalog->tensors[i].file : 0;
+        return wr_catalog_fail(catalog->files[file].path, err, WEIR_E_FORMAT, kind, name_of(items, stride, i),
+            result == DUPLICATE ? "the name is there twice" WR_DAMAGED : "too many names with one hash" WR_CONVERT);
+    }
+    return 0;
+}
+
+int wr_catalog_hash_metas(struct wr_catalog *c, weir_err *err)
+{
+    struct wr_catalog_index *index = c->private_index;
+    return hash_names(c, &index->metas, "key", c->metas, sizeof *c->metas, c->n_metas, err);
+}
+
+int wr_catalog_hash_tensors(struct wr_catalog *c, weir_err *err)
+{
+    struct wr_catalog_index *index = c->private_index;
+    return hash_names(c, &index->tensors, "tensor", c->tensors, sizeof *c->tensors, c->n_tensors, err);
 }
 
 bool wr_catalog_table_find(const struct wr_catalog_table *table, const void *items, size_t stride, const char *name, uint32_t *i)
@@ -121,6 +142,21 @@ char *wr_catalog_pool_take(struct wr_catalog_index *index, size_t bytes, weir_er
     return taken;
 }
 
+void wr_catalog_pool_join(struct wr_catalog_index *to, struct wr_catalog_index *from)
+{
+    struct wr_catalog_chunk **end = &to->chunks;
+    while (*end != NULL) end = &(*end)->next;
+    *end = from->chunks;
+    from->chunks = NULL;
+}
+
+struct wr_catalog_index *wr_catalog_index_new(struct wr_ledger *ledger, weir_err *err)
+{
+    struct wr_catalog_index *index = wr_mem_alloc(ledger, WR_ACCOUNT_META, sizeof *index, err);
+    if (index != NULL) index->ledger = ledger;
+    return index;
+}
+
 void wr_catalog_index_free(struct wr_catalog_index *index)
 {
     if (index == NULL) return;
@@ -139,12 +175,12 @@ void wr_catalog_index_free(struct wr_catalog_index *index)
 #define PATH_SHOWN 52 /* bytes of the path's end */
 #define NAME_SHOWN 48 /* bytes of the name's beginning */
 
-int wr_catalog_failv(const struct wr_file *file, weir_err *err, int code, const char *kind, const char *name, const char *format, va_list args)
+int wr_catalog_failv(const char *path, weir_err *err, int code, const char *kind, const char *name, const char *format, va_list args)
 {
     if (err == NULL) return code;
     char text[sizeof err->text], shown[NAME_SHOWN + 1];
     vsnprintf(text, sizeof text, format, args);
-    const char *path = file->path, *cut = "";
+    const char *cut = "";
     size_t n = strlen(path);
     if (n > PATH_SHOWN) {
         path += n - PATH_SHOWN;
@@ -156,11 +192,11 @@ int wr_catalog_failv(const struct wr_file *file, weir_err *err, int code, const 
     return wr_err(err, code, "%s%s: %s '%s'%s: %s", cut, path, kind, shown, strlen(name) > NAME_SHOWN ? "..." : "", text);
 }
 
-int wr_catalog_fail(const struct wr_file *file, weir_err *err, int code, const char *kind, const char *name, const char *format, ...)
+int wr_catalog_fail(const char *path, weir_err *err, int code, const char *kind, const char *name, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    wr_catalog_failv(file, err, code, kind, name, format, args);
+    wr_catalog_failv(path, err, code, kind, name, format, args);
     va_end(args);
     return code;
 }

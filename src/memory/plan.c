@@ -19,6 +19,7 @@
 #define META_PER_EXTENT_BYTES 32
 /* The I/O engine's own tables, whatever the engine: at least wr_io_memory_bytes. */
 #define IO_ENGINE_BYTES (64 * KIB)
+_Static_assert(IO_ENGINE_BYTES >= 32768 + 32 * WR_MAX_FILES, "wr_io_memory_bytes of the most files");
 
 /* Rings to choose from, largest first. 256 KiB x 16 reaches 92 % of the disk's best rate, 1 MiB x 8 97 %; nothing gains past 16 MiB. The ring grows
  * smoothly, by a part of the memory for weights, so that a larger budget never pins less. */
@@ -186,13 +187,16 @@ static void lay_out(struct wr_plan *plan, struct work *work, uint64_t target, ui
     uint32_t n_order = 0;
     uint64_t time = 0;
     plan->n_extents = 0;
-    for (uint32_t i = 0; i < plan->n_weights; i++) {
-        struct wr_weight *w = &plan->weights[i];
-        if (w->use == WR_USE_VECTOR || (w->use == WR_USE_ROWS && is_tied(plan, i))) continue;
-        work->offset[i] = w->tensor->offset;
-        work->sorted[n_order++] = i;
+    for (uint32_t file = 0; file < plan->n_files; file++) {
+        uint32_t first = n_order;
+        for (uint32_t i = 0; i < plan->n_weights; i++) {
+            const struct wr_weight *w = &plan->weights[i];
+            if (w->tensor->file != file || w->use == WR_USE_VECTOR || (w->use == WR_USE_ROWS && is_tied(plan, i))) continue;
+            work->offset[i] = w->tensor->offset;
+            work->sorted[n_order++] = i;
+        }
+        sort_by_key(work->sorted + first, n_order - first, work->offset);
     }
-    sort_by_key(work->sorted, n_order, work->offset);
     for (uint32_t i = 0; i < plan->n_weights; i++) { /* offset becomes time: bytes used before it in a pass */
         work->offset[i] = time;
         if (streams(plan->weights[i].use)) time += plan->weights[i].tensor->bytes;
@@ -350,6 +354,7 @@ static int take_weights(struct wr_plan *plan, const struct wr_plan_input *in, ui
         const struct wr_tensor *t = in->uses[i].tensor;
         struct wr_weight *w = &plan->weights[i];
         *w = (struct wr_weight){.tensor = t, .use = in->uses[i].use};
+        if (t->file >= plan->n_files) plan->n_files = t->file + 1;
         if (w->use == WR_USE_VECTOR) {
             w->place = plan->vector_bytes;
             plan->vector_bytes += wr_round_up(t->ne[0] * t->n_rows * sizeof(float), 64);

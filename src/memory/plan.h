@@ -75,8 +75,8 @@ struct wr_plan {
     uint64_t pinned, streamed;    /* aligned extent bytes; streamed: of one decode pass */
     uint64_t max_row_bytes;
     struct wr_weight *weights;
-    uint32_t n_weights;
-    struct wr_extent *extents; /* in file order within a run */
+    uint32_t n_weights, n_files;
+    struct wr_extent *extents; /* of file after file; in file order within a run */
     uint32_t n_extents;
     uint32_t *tape;               /* indices of streamed extents in order; those of the head last */
     uint32_t n_tape, n_tape_head; /* n_tape counts all; the last n_tape_head are the head's */

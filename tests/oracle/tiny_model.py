@@ -69,9 +69,9 @@ def encoded(kind, full, change):
     return tensors
 
 
-def write(path, kind="F32", full=False, context=8192, arch="llama", template=None, change=None, model="gpt2", pre="gpt-2", keys=None):
+def write(path, kind="F32", full=False, context=8192, arch="llama", template=None, change=None, model="gpt2", pre="gpt-2", keys=None, writer=GGUFWriter):
     """`change(name, values)` may alter the values of a tensor before they are encoded, `keys(metadata)` the dictionary of gguf.GGUFValue."""
-    writer = GGUFWriter(str(path), arch)
+    writer = writer(str(path), arch)
     writer.add_name("tiny test model")
     writer.add_block_count(N_LAYER)
     writer.add_context_length(context)

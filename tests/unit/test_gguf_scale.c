@@ -64,7 +64,7 @@ static double seconds(struct build_file *file, struct build *b, uint64_t *peak, 
     return best;
 }
 
-static void test_scale(void **state)
+static void test_b12_scale(void **state)
 {
     (void)state;
     struct build_file file;
@@ -88,7 +88,7 @@ static void test_scale(void **state)
 }
 
 /* The most tensors that are read, in falling order of their places: the sort keeps its O(n log n). */
-static void test_most_tensors(void **state)
+static void test_b12_most_tensors(void **state)
 {
     (void)state;
     enum { N = 1 << 18 };
@@ -122,6 +122,6 @@ static void test_most_tensors(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_scale), cmocka_unit_test(test_most_tensors)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_b12_scale), cmocka_unit_test(test_b12_most_tensors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
