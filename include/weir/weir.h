@@ -100,6 +100,7 @@ typedef struct weir_plan_info {
     uint64_t kv_bytes_per_position, kv_resident;
     uint64_t bytes_per_token, floor_bytes_per_token; /* decode: planned, and the least that the pinned share allows */
     uint32_t max_context;                            /* the largest context that this budget could hold */
+    uint64_t text_left;                              /* of the text account: set apart for the caller's own texts */
     const weir_account_info *accounts;
     uint32_t n_accounts;
 } weir_plan_info;

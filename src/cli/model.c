@@ -62,7 +62,6 @@ void wr_cli_plan_say(struct wr_cli *cli, const weir_plan *plan)
 }
 
 #define TEXT_OF_PROCESS (2ull << 20)
-#define TEXT_PER_POSITION 64 /* WR_TEXT_OF_CALLER of the plan */
 
 void wr_cli_limit_text(struct wr_cli *cli, const weir_plan_info *info, bool early)
 {
@@ -72,7 +71,7 @@ void wr_cli_limit_text(struct wr_cli *cli, const weir_plan_info *info, bool earl
         if (!strcmp(name, "process") || !strcmp(name, "tokenizer") || !strcmp(name, "meta"))
             left -= info->accounts[i].reserved < left ? info->accounts[i].reserved : left;
     }
-    wr_ledger_limit(&cli->ledger, WR_ACCOUNT_TEXT, TEXT_OF_PROCESS + (early ? left / 2 : (uint64_t)TEXT_PER_POSITION * info->n_ctx));
+    wr_ledger_limit(&cli->ledger, WR_ACCOUNT_TEXT, TEXT_OF_PROCESS + (early ? left / 2 : info->text_left));
 }
 
 weir_options wr_cli_text_options(const struct wr_cli *cli, const weir_plan_info *info)

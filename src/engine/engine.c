@@ -66,7 +66,7 @@ int weir_engine_open(weir_engine **out, weir_plan *p, weir_err *err)
     for (uint32_t i = 0; i < p->catalog.n_files; i++)
         if ((rc = wr_file_check(&p->catalog.files[i], err)) < 0) goto fail;
     for (int a = 0; a < WR_N_ACCOUNTS; a++) wr_ledger_limit(&p->ledger, a, plan->account[a]);
-    wr_ledger_limit(&p->ledger, WR_ACCOUNT_TEXT, plan->account[WR_ACCOUNT_TEXT] - WR_TEXT_OF_CALLER * plan->n_ctx);
+    wr_ledger_limit(&p->ledger, WR_ACCOUNT_TEXT, plan->account[WR_ACCOUNT_TEXT] - p->info.text_left);
     /* Of the ring's account the slots lie in the arena, the I/O engine's tables on the heap. */
     uint64_t ring = (uint64_t)plan->n_slots * plan->slot_bytes + plan->row_slot_bytes * WR_ROW_SLOTS;
     uint64_t arena = plan->account[WR_ACCOUNT_KV] + plan->account[WR_ACCOUNT_SCRATCH] + plan->account[WR_ACCOUNT_WEIGHTS] + ring;

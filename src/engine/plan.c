@@ -119,6 +119,7 @@ static void fill_info(weir_plan *p)
         .kv_resident = plan->account[WR_ACCOUNT_KV],
         .bytes_per_token = plan->streamed,
         .max_context = plan->max_context,
+        .text_left = WR_TEXT_OF_CALLER * plan->n_ctx,
         .accounts = p->accounts,
         .n_accounts = n};
     /* What a pass must read at least: the weights that it uses and that are not in memory, to the byte. */
@@ -127,6 +128,22 @@ static void fill_info(weir_plan *p)
         if (plan->weights[i].use == WR_USE_DENSE || plan->weights[i].use == WR_USE_HEAD) used += plan->weights[i].tensor->bytes;
     p->info.floor_bytes_per_token = plan->streamed > 0 && used > plan->pinned ? used - plan->pinned : 0;
     if (plan->row_slot_bytes > 0) p->info.bytes_per_token += plan->row_slot_bytes - WR_IO_ALIGN; /* one embedding row */
+}
+
+/* What the plan made of the diagnostic sizes, where it is not what was asked for. */
+static void say_rounding(const weir_plan *p)
+{
+    const weir_options *o = &p->options;
+    unsigned long long extent = p->info.extent, ring = p->info.ring;
+    if (ring == 0) {
+        if (o->extent_bytes != WEIR_AUTO || o->ring_bytes != WEIR_AUTO)
+            wr_log(&p->log, WEIR_LOG_WARN, "%s is not used: nothing is streamed, all weights are pinned", o->ring_bytes != WEIR_AUTO ? "--ring" : "--extent");
+        return;
+    }
+    if (o->extent_bytes != WEIR_AUTO && o->extent_bytes != extent)
+        wr_log(&p->log, WEIR_LOG_WARN, "--extent %llu: %llu is used, a multiple of %d", (unsigned long long)o->extent_bytes, extent, WR_IO_ALIGN);
+    if (o->ring_bytes != WEIR_AUTO && o->ring_bytes != ring)
+        wr_log(&p->log, WEIR_LOG_WARN, "--ring %llu: %llu is used, %u slots of %llu", (unsigned long long)o->ring_bytes, ring, p->plan.n_slots, extent);
 }
 
 int wr_plan_read(weir_plan **out, const char *path, const weir_options *options, bool text_only, weir_err *err)
@@ -199,6 +216,7 @@ int weir_plan_open(weir_plan **out, const char *path, const weir_options *option
         goto fail;
     }
     fill_info(p);
+    say_rounding(p);
     *out = p;
     return 0;
 fail:
