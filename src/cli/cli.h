@@ -48,6 +48,7 @@ struct wr_cli {
     size_t line_max; /* of a line of input; 0: 16 MiB */
     uint32_t verbose;
     struct wr_cli_out out, err;
+    char model[4096]; /* path of the model */
     /* No allocation: warnings come from inside the engine, from any thread. */
     _Atomic uint32_t n_warnings;
     char warning[WR_CLI_WARNINGS][256];
@@ -154,7 +155,7 @@ void wr_cli_editor_close(struct wr_cli_editor *); /* NULL is fine */
 
 /* ---- the model (model.c) --------------------------------------------------------------- */
 
-/* Index of the first argument after the model's, which *path gets. */
+/* Index of the first argument after the model's, whose path *path gets: MODEL may be a name (store.h). */
 int wr_cli_model_path(struct wr_cli *, const char **path, size_t *next, weir_err *);
 int wr_cli_no_more_arguments(struct wr_cli *, size_t next, weir_err *);
 /* The engine options of command line and environment, into cli->options. */

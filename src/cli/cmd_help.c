@@ -47,7 +47,7 @@ void wr_cli_help_overview(struct wr_cli_out *out)
         snprintf(usage, sizeof usage, "%s %s", wr_cli_commands[i].name, wr_cli_commands[i].arguments);
         wr_cli_printf(out, "  weir %-24s %s\n", usage, wr_cli_commands[i].summary);
     }
-    wr_cli_printf(out, "\n'weir help COMMAND' lists the options of a command.\n");
+    wr_cli_printf(out, "\nMODEL is a .gguf file or a name that 'weir list' shows. 'weir help COMMAND' lists the options of a command.\n");
 }
 
 void wr_cli_help_command(struct wr_cli_out *out, enum wr_cli_command_id id)
@@ -102,6 +102,14 @@ static void markdown(struct wr_cli_out *out)
     wr_cli_printf(out, "# The command line\n\n"
                        "Written by `weir help --markdown` from the tables in `src/cli`; do not edit.\n\n## Commands\n");
     markdown_commands(out);
+    wr_cli_printf(out,
+        "\n## MODEL\n\nA file (of a split model any part), or a name. What is there as a file is meant as a file; `weir list` prints the names.\n\n"
+        "| name | |\n|---|---|\n"
+        "| `NAME` | `NAME.gguf` or the folder `NAME` in `$XDG_CACHE_HOME/weir/models` (`~/.cache/weir/models`) |\n"
+        "| `ollama:NAME[:TAG]`, `ollama:HOST/SPACE/NAME:TAG` | in `$OLLAMA_MODELS`, else `~/.ollama/models` and the service's folder. Of the model "
+        "the weights and their own template are used, none of ollama's templates, system messages and parameters |\n"
+        "| `hf:ORG/REPO`, `hf:ORG/REPO:FILE`, `hf:ORG/REPO:Q4_K_M` | in `$HF_HUB_CACHE`, `$HF_HOME/hub` or `~/.cache/huggingface/hub`: the file that is "
+        "named, or the only one with this word in its name |\n\nNothing is ever downloaded.\n");
     wr_cli_printf(out, "\n## Options\n\nSizes are 512M, 2G, 1.5GiB (K, M, G, T are powers of 1024), 59MB (powers of 1000), or bytes.\n"
                        "`--name VALUE`, `--name=VALUE`, `-n 64`, `-n64`; what follows `--` is no option.\n");
     for (size_t i = 0; i < N_ROWS; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From options to a plan and to sampling. */
 #include "base/os.h"
-#include "cli/cli.h"
+#include "cli/store.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -16,9 +16,10 @@ int wr_cli_model_path(struct wr_cli *cli, const char **path, size_t *next, weir_
         const struct wr_cli_command *command = &wr_cli_commands[args->command];
         return wr_err(err, WEIR_E_USAGE, "no model: weir %s %s", command->name, command->arguments);
     }
-    *path = option ? args->value[WR_CLI_MODEL] : args->positional[0];
-    if (!**path) return wr_err(err, WEIR_E_USAGE, "the model's name is empty");
-    return 0;
+    const char *name = option ? args->value[WR_CLI_MODEL] : args->positional[0];
+    if (!*name) return wr_err(err, WEIR_E_USAGE, "the model's name is empty");
+    *path = cli->model;
+    return wr_cli_store_resolve(cli, name, cli->model, err);
 }
 
 int wr_cli_no_more_arguments(struct wr_cli *cli, size_t next, weir_err *err)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <string.h>
 #include "base/utf8.h"
 #include "engine/engine.h"
@@ -146,5 +147,47 @@ done:
     json_decref(tensors);
     json_decref(meta);
     wr_catalog_close(&c);
+    return rc;
+}
+
+/* The weight format that holds most of the bytes, and the number of weights. */
+static void describe_weights(const struct wr_catalog *c, wr_about *about)
+{
+    const struct wr_quant *quant[32] = {NULL};
+    uint64_t bytes[32] = {0}, most = 0;
+    for (uint64_t i = 0; i < c->n_tensors; i++) {
+        const struct wr_tensor *t = &c->tensors[i];
+        size_t k = 0;
+        while (k < 31 && quant[k] != NULL && quant[k] != t->quant) k++;
+        quant[k] = t->quant;
+        bytes[k] += t->bytes;
+        about->n_weights += t->ne[0] * t->n_rows;
+        if (bytes[k] <= most) continue;
+        most = bytes[k];
+        snprintf(about->quantization, sizeof about->quantization, "%s", t->quant->name);
+    }
+}
+
+int wr_tool_about(const char *path, wr_about *about, weir_err *err)
+{
+    struct wr_ledger ledger;
+    struct wr_catalog c = {0};
+    const char *arch = "";
+    weir_plan *plan = NULL;
+    weir_options options;
+    *about = (wr_about){0};
+    wr_ledger_init(&ledger);
+    int rc = wr_catalog_open(&c, path, WEIR_DIRECT_OFF, &ledger, NULL, err);
+    if (rc < 0) return rc;
+    for (uint32_t i = 0; i < c.n_files; i++) about->file_bytes += c.files[i].bytes;
+    describe_weights(&c, about);
+    rc = wr_catalog_str(&c, "general.architecture", &arch, err);
+    if (rc == 1) snprintf(about->arch, sizeof about->arch, "%s", arch);
+    wr_catalog_close(&c);
+    if (rc < 0) return rc;
+    weir_options_init(&options);
+    options.direct = WEIR_DIRECT_OFF;
+    rc = wr_plan_read(&plan, path, &options, false, err);
+    weir_plan_close(rc == 0 ? plan : NULL);
     return rc;
 }

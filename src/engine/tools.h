@@ -11,6 +11,16 @@
  * value that is not finite. The caller decrefs. */
 int wr_tool_inspect(const char *path, bool check, const weir_options *, json_t **out, weir_err *);
 
+/* What a list of models says of one; what is not known is empty or 0. */
+typedef struct wr_about {
+    char arch[64];
+    char quantization[16]; /* the weight format with the most bytes */
+    uint64_t file_bytes;   /* of all its files */
+    uint64_t n_weights;
+} wr_about;
+/* Reads headers. 0: weir runs this model; otherwise *err says why not, and *about holds what could be read before. */
+int wr_tool_about(const char *path, wr_about *about, weir_err *err);
+
 typedef struct wr_synth_options {
     const char *shape; /* "1b", "8b", ...: see wr_tool_synth_shape */
     const char *out;
