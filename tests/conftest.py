@@ -72,6 +72,11 @@ def gemma():
     return fetched("gemma3-270m")
 
 
+@pytest.fixture(scope="session", params=command.REAL)
+def real(request):
+    return request.getfixturevalue(request.param)
+
+
 @pytest.fixture(scope="session")
 def scratch(tmp_path_factory):
     """A folder for files of some MB."""

@@ -5,7 +5,7 @@ import os
 
 import pytest
 from cgroup import kills, memory_cgroup
-from command import weir, weir_json, weir_measured
+from command import REAL, weir, weir_json, weir_measured
 
 MIB = 1 << 20
 N_BUDGETS = 12
@@ -27,13 +27,13 @@ class Subject:
         return int(self.min_budget * (2 * self.bytes / self.min_budget) ** (i / (N_BUDGETS - 1)))
 
 
-@pytest.fixture(scope="module", params=["smollm2", pytest.param("q4_0", marks=pytest.mark.slow), pytest.param("q8_0", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[*REAL, pytest.param("1b-q4_0", marks=pytest.mark.slow), pytest.param("1b-q8_0", marks=pytest.mark.slow)])
 def subject(request, scratch):
-    if request.param == "smollm2":
-        yield Subject(request.getfixturevalue("smollm2"))
+    if not request.param.startswith("1b"):
+        yield Subject(request.getfixturevalue(request.param))
         return
-    path = scratch / f"1b-{request.param}.gguf"
-    weir("synth", "1b", "--type", request.param, "-o", path, expect=0)
+    path = scratch / f"{request.param}.gguf"
+    weir("synth", "1b", "--type", request.param[3:], "-o", path, expect=0)
     yield Subject(path)
     path.unlink()
 
@@ -100,41 +100,42 @@ def test_cgroup(smollm2):
 
 
 @pytest.mark.parametrize("megabytes", (1, 12, 30))
-def test_far_too_little(smollm2, megabytes):
-    error = weir("run", smollm2, *RUN, "--memory", f"{megabytes}M", expect=3).json["error"]
+def test_far_too_little(real, megabytes):
+    error = weir("run", real, *RUN, "--memory", f"{megabytes}M", expect=3).json["error"]
     assert error["code"] == "WEIR_E_BUDGET"
-    assert str(weir_json("plan", smollm2, *CONTEXT)["min_budget"]) in error["message"]
+    assert str(weir_json("plan", real, *CONTEXT)["min_budget"]) in error["message"]
 
 
 @pytest.mark.parametrize("threads", (1, 3))
-def test_minimum_is_a_function_of_the_question(smollm2, levels, threads):
+def test_minimum_is_a_function_of_the_question(real, levels, threads):
     """Not of the CPU level, the I/O engine, the budget asked for, or the command that asks."""
     flags = (*CONTEXT, "-t", threads)
-    smallest = weir_json("plan", smollm2, *flags)["min_budget"]
+    smallest = weir_json("plan", real, *flags)["min_budget"]
     for level in levels:
-        assert weir_json("plan", smollm2, *flags, env={"WEIR_CPU": level})["min_budget"] == smallest, level
+        assert weir_json("plan", real, *flags, env={"WEIR_CPU": level})["min_budget"] == smallest, level
     for more in (("--io", "uring"), ("--io", "pread"), ("--direct", "off"), ("--memory", "1G"), ("--memory", smallest)):
-        assert weir_json("plan", smollm2, *flags, *more)["min_budget"] == smallest, more
-    run_within(smallest, "run", smollm2, *RUN, "-t", threads)
+        assert weir_json("plan", real, *flags, *more)["min_budget"] == smallest, more
+    run_within(smallest, "run", real, *RUN, "-t", threads)
 
 
 @pytest.mark.parametrize("share", (0, 0.3, 1.2))
-def test_long_prompt(smollm2, scratch, share):
+def test_long_prompt(real, scratch, share):
     """Prefill in chunks keeps to the budget too."""
     text = scratch / "prompt.txt"
     text.write_text("The quick brown fox jumps over the lazy dog. " * 48)
-    smallest = weir_json("plan", smollm2, *CONTEXT)["min_budget"]
-    budget = smallest + int(share * smollm2.stat().st_size)
-    done = run_within(budget, "run", smollm2, "-f", text, "--raw", "-n", 2, *CONTEXT, "--json")
+    smallest = weir_json("plan", real, *CONTEXT)["min_budget"]
+    budget = smallest + int(share * real.stat().st_size)
+    done = run_within(budget, "run", real, "-f", text, "--raw", "-n", 2, *CONTEXT, "--json")
     assert done["n_prompt"] > 400
 
 
-def test_eval_writes_logits_within_the_budget(smollm2, scratch):
+def test_eval_writes_logits_within_the_budget(real, scratch):
     ids, logits = scratch / "ids.json", scratch / "budget.npy"
     ids.write_text(json.dumps(list(range(1000, 1200))))
-    smallest = weir_json("plan", smollm2, *CONTEXT)["min_budget"]
-    run_within(smallest, "eval", smollm2, "--ids", ids, "--logits", logits, *CONTEXT, "--json")
-    assert logits.stat().st_size == 200 * 49152 * 4 + 128
+    smallest = weir_json("plan", real, *CONTEXT)["min_budget"]
+    run_within(smallest, "eval", real, "--ids", ids, "--logits", logits, *CONTEXT, "--json")
+    n_vocab = next(tensor["shape"][1] for tensor in weir_json("inspect", real)["tensors"] if tensor["name"] == "token_embd.weight")
+    assert logits.stat().st_size == 200 * n_vocab * 4 + 128
     logits.unlink()
 
 
@@ -171,13 +172,14 @@ def test_minimum_for_a_context(tiny, context):
     weir("run", tiny, "hello", "--raw", "-n", 4, "-c", context, "--memory", plan["min_budget"] - 1, expect=3)
 
 
-def test_max_context_is_true(smollm2):
+def test_max_context_is_true(real):
     """The context that the plan says would fit does fit, and one block of 16 more does not."""
-    plan = weir_json("plan", smollm2, "-c", 64, "--memory", "100M")
-    most = plan["max_context"]
-    assert 64 < most < 8192
-    run_within(100 * MIB, "run", smollm2, "hello", "--raw", "-n", 2, "-c", most, "--json")
-    weir("plan", smollm2, "-c", most + 16, "--memory", "100M", expect=3)
+    budget = weir_json("plan", real, "-c", 64)["min_budget"] + 40 * MIB
+    most = weir_json("plan", real, "-c", 64, "--memory", budget)["max_context"]
+    trained = next(value for key, value in weir_json("inspect", real)["metadata"].items() if key.endswith(".context_length"))
+    assert 64 < most < trained
+    run_within(budget, "run", real, "hello", "--raw", "-n", 2, "-c", most, "--json")
+    weir("plan", real, "-c", most + 16, "--memory", budget, expect=3)
 
 
 def test_budget_of_a_container(smollm2):
@@ -194,11 +196,12 @@ def test_budget_of_a_container(smollm2):
     assert abs(results[0].json["memory"]["budget"] - results[1].json["memory"]["budget"]) <= MIB
 
 
-def test_plan_is_what_happens(smollm2):
+def test_plan_is_what_happens(real):
     """Promise P3: the plan's numbers are those of the run."""
-    for budget in (weir_json("plan", smollm2, *CONTEXT)["min_budget"], 60 * MIB, 90 * MIB, 200 * MIB):
-        plan = weir_json("plan", smollm2, *CONTEXT, "--memory", budget)
-        done = weir_json("run", smollm2, *RUN, "--memory", budget)
+    size = real.stat().st_size
+    for budget in (weir_json("plan", real, *CONTEXT)["min_budget"], int(0.6 * size), int(0.9 * size), 2 * size):
+        plan = weir_json("plan", real, *CONTEXT, "--memory", budget)
+        done = weir_json("run", real, *RUN, "--memory", budget)
         assert done["residency"] == plan["residency"] and done["kv"] == plan["kv"]
         reserved = [{name: account["reserved"] for name, account in j["memory"]["accounts"].items()} for j in (plan, done)]
         assert reserved[0] == reserved[1]

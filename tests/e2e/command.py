@@ -8,9 +8,13 @@ import subprocess
 import sys
 import tempfile
 
+import pytest
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WEIR = pathlib.Path(os.environ.get("WEIR") or ROOT / "build" / "weir")
 GOLDEN = ROOT / "tests" / "golden"
+# Fixtures of the real models: the small one in every run, the others with the marker `full`.
+REAL = ["smollm2", pytest.param("qwen", marks=pytest.mark.full), pytest.param("gemma", marks=pytest.mark.full)]
 
 
 @dataclasses.dataclass

@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from command import weir, weir_json, weir_measured
+from command import REAL, weir, weir_json, weir_measured
 
 MIB = 1 << 20
 DECODE_PASSES = 31  # of -n 32: the first token comes from the prefill
@@ -12,10 +12,10 @@ FLAGS = ("-c", 256)
 RUN = ("Tell me about the sea.", "--raw", "--ignore-eos", "-n", DECODE_PASSES + 1)
 
 
-@pytest.fixture(scope="module", params=["smollm2", pytest.param("8b/1", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[*REAL, pytest.param("8b/1", marks=pytest.mark.slow)])
 def model(request, scratch):
-    if request.param == "smollm2":
-        yield request.getfixturevalue("smollm2")
+    if request.param != "8b/1":
+        yield request.getfixturevalue(request.param)
         return
     path = scratch / "reads.gguf"
     weir("synth", "8b", "--layers", 1, "-o", path, expect=0)
@@ -77,23 +77,23 @@ def test_nothing_is_read_when_everything_fits(model):
     assert io["bytes_read"] == io["bytes_read_pinned"] <= 1.01 * model.stat().st_size
 
 
-def test_prefill_reads_once_a_chunk(smollm2, tmp_path):
+def test_prefill_reads_once_a_chunk(real, tmp_path):
     """Not once a token, and the head only for the chunk that wants logits."""
     ids = tmp_path / "prompt.txt"
     ids.write_text("All work and no play makes Jack a dull boy. " * 18)
-    budget = budget_for(smollm2, 0)
+    budget = budget_for(real, 0)
     for chunk in (16, 64):
         flags = (*FLAGS, "--chunk", chunk, "--memory", budget + 4 * MIB)
-        plan = weir_json("plan", smollm2, *flags)
-        done = weir_json("run", smollm2, "-f", ids, "--raw", "-n", 1, *flags)
+        plan = weir_json("plan", real, *flags)
+        done = weir_json("run", real, "-f", ids, "--raw", "-n", 1, *flags)
         passes = math.ceil(done["n_prompt"] / chunk)
         assert passes > 2
         assert done["io"]["bytes_read_weights"] <= plan["residency"]["streamed"] * passes + plan["io"]["ring"], (done["io"], passes)
 
 
-def test_plan_reads_no_weight(smollm2):
-    header = min(tensor["offset"] for tensor in weir_json("inspect", smollm2)["tensors"])
-    runs = [weir_measured("plan", smollm2, *FLAGS, expect=0).usage for _ in range(3)]
+def test_plan_reads_no_weight(real):
+    header = min(tensor["offset"] for tensor in weir_json("inspect", real)["tensors"])
+    runs = [weir_measured("plan", real, *FLAGS, expect=0).usage for _ in range(3)]
     assert min(usage["read_chars"] for usage in runs) <= header + MIB, runs
     assert min(usage["read_bytes"] for usage in runs) <= header + 8 * MIB, runs  # the system reads ahead
 
