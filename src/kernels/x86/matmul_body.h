@@ -24,7 +24,19 @@ enum {
     MAX_BLOCK_BYTES = 34, /* of the formats that are read in lanes */
 };
 
-enum layout { FORMAT_OTHER, FORMAT_Q4_0, FORMAT_Q4_1, FORMAT_Q8_0 }; /* blocks that are read in lanes; others go through decode_group */
+enum layout { /* blocks that are read in lanes; others go through decode_group */
+    FORMAT_OTHER,
+    FORMAT_Q4_0,
+    FORMAT_Q4_1,
+    FORMAT_Q5_0,
+    FORMAT_Q5_1,
+    FORMAT_Q8_0,
+    FORMAT_Q2_K,
+    FORMAT_Q3_K,
+    FORMAT_Q4_K,
+    FORMAT_Q5_K,
+    FORMAT_Q6_K,
+};
 enum panel { PANEL_U8, PANEL_S16, PANEL_F32 };
 
 struct act_chunk {                            /* what an activation row brings to each block of a chunk */
@@ -54,14 +66,24 @@ struct work {
 };
 _Static_assert(sizeof(struct work) <= WR_MATMUL_WORK_BYTES, "panels of a group fit the work space");
 
+struct product;
+struct panel_rows;
+
+struct format {
+    uint32_t id;
+    enum layout layout;
+    int offset;                                                                                           /* weight + offset is what a u8 panel holds, ... */
+    unsigned bits;                                                                                        /* ... in so many bits */
+    void (*unpack)(const struct product *, const struct panel_rows *, unsigned n_groups, unsigned panel); /* NULL: unpack_decoded */
+};
+
 struct product {
     const struct wr_quant *quant;
+    const struct format *format;
     const struct wr_act *act;
     struct work *work;
     size_t row_bytes;
-    enum layout layout;
     enum panel panel;
-    int offset;             /* weight + offset is what a u8 panel holds */
     unsigned group;         /* elements that share a scale; none for float weights */
     unsigned chunk;         /* elements */
     struct act_chunk *kept; /* few: [chunk][m], else NULL */
@@ -113,7 +135,22 @@ ALWAYS_INLINE size_t layout_head_bytes(const enum layout layout) { return layout
 #define AHEAD 768
 
 #include "kernels/x86/matmul_direct.h"
+#include "kernels/x86/matmul_unpack.h"
 #include "kernels/x86/matmul_panel.h"
+
+static const struct format formats[] = {
+    {WR_TYPE_Q4_0, FORMAT_Q4_0, 8, 4, unpack_q4_0},
+    {WR_TYPE_Q4_1, FORMAT_Q4_1, 0, 4, unpack_q4_1},
+    {WR_TYPE_Q5_0, FORMAT_Q5_0, 16, 5, unpack_q5_0},
+    {WR_TYPE_Q5_1, FORMAT_Q5_1, 0, 5, unpack_q5_1},
+    {WR_TYPE_Q8_0, FORMAT_Q8_0, 128, 8, unpack_q8_0},
+    {WR_TYPE_Q2_K, FORMAT_Q2_K, 0, 2, unpack_q2_k},
+    {WR_TYPE_Q3_K, FORMAT_Q3_K, 4, 3, unpack_q3_k},
+    {WR_TYPE_Q4_K, FORMAT_Q4_K, 0, 4, unpack_q4_k},
+    {WR_TYPE_Q5_K, FORMAT_Q5_K, 0, 5, unpack_q5_k},
+    {WR_TYPE_Q6_K, FORMAT_Q6_K, 32, 6, unpack_q6_k},
+};
+static const struct format other_format = {.layout = FORMAT_OTHER, .offset = 128, .bits = 8};
 
 /* Direct and few: a panel at a time. Returns the rows done: direct leaves those that fill no panel.
  * The rows of a panel are not neighbours but a step apart, so that each lane reads one long stream: neighbouring rows share pages, and the fetching of
@@ -141,29 +178,17 @@ static uint32_t by_panels(const struct product *p, bool direct, const uint8_t *r
 
 static void matmul(const struct wr_quant *quant, const void *rows, size_t stride, uint32_t n_rows, const struct wr_act *act, float *y, size_t ldy, void *work)
 {
-    struct product p = {.quant = quant, .act = act, .work = work, .layout = FORMAT_OTHER, .panel = PANEL_F32, .offset = 128, .group = quant->group};
+    struct product p = {.quant = quant, .format = &other_format, .act = act, .work = work, .panel = PANEL_F32, .group = quant->group};
     p.row_bytes = act->k / quant->block_elems * quant->block_bytes;
     if (!quant->is_float) {
-        switch (quant->id) {
-        case WR_TYPE_Q4_0:
-            p.layout = FORMAT_Q4_0;
-            break;
-        case WR_TYPE_Q4_1:
-            p.layout = FORMAT_Q4_1;
-            break;
-        case WR_TYPE_Q8_0:
-            p.layout = FORMAT_Q8_0;
-            break;
-        default:
-            break;
+        for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+            if (formats[i].id == quant->id) p.format = &formats[i];
         }
-        const bool nibbles = p.layout == FORMAT_Q4_0 || p.layout == FORMAT_Q4_1;
-        if (nibbles) p.offset = p.layout == FORMAT_Q4_0 ? 8 : 0;
-        p.panel = act->precise || (BYTES_BY_PAIRS && !nibbles) ? PANEL_S16 : PANEL_U8;
+        p.panel = act->precise || (BYTES_BY_PAIRS && p.format->bits > 6) ? PANEL_S16 : PANEL_U8;
     }
     p.chunk = p.panel == PANEL_U8 ? CHUNK_BLOCKS * p.group : p.panel == PANEL_S16 ? CHUNK_BYTES / 2 : CHUNK_BYTES / 4;
     uint32_t done = 0;
-    if (p.layout != FORMAT_OTHER && !act->precise && act->m <= DIRECT_M) done = by_panels(&p, true, rows, stride, n_rows, y, ldy);
+    if (has_direct(&p) && !act->precise && act->m <= DIRECT_M) done = by_panels(&p, true, rows, stride, n_rows, y, ldy);
     rows = (const uint8_t *)rows + done * stride;
     if (done == n_rows) return;
     if (keep(&p))

@@ -74,11 +74,16 @@ DIRECT(direct_q4_0, FORMAT_Q4_0)
 DIRECT(direct_q4_1, FORMAT_Q4_1)
 DIRECT(direct_q8_0, FORMAT_Q8_0)
 
+static bool has_direct(const struct product *p)
+{
+    return p->format->layout == FORMAT_Q4_0 || p->format->layout == FORMAT_Q4_1 || p->format->layout == FORMAT_Q8_0;
+}
+
 static void run_direct(const struct product *p, const struct panel_rows *rows, float *y, size_t ldy, size_t y_step)
 {
-    if (p->layout == FORMAT_Q4_0)
+    if (p->format->layout == FORMAT_Q4_0)
         direct_q4_0(p->act, rows, y, ldy, y_step);
-    else if (p->layout == FORMAT_Q4_1)
+    else if (p->format->layout == FORMAT_Q4_1)
         direct_q4_1(p->act, rows, y, ldy, y_step);
     else
         direct_q8_0(p->act, rows, y, ldy, y_step);

@@ -1,153 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Part of matmul_body.h. Panels: weight rows are unpacked, a chunk of k at a time, and meet the activation rows in tiles. */
-
-/* [4 dwords of 4 rows] to [4 rows of 4 dwords] within each 128-bit part. */
-ALWAYS_INLINE void transpose4(vi v[4])
-{
-    const vi a = vi_low32(v[0], v[1]), b = vi_high32(v[0], v[1]), c = vi_low32(v[2], v[3]), d = vi_high32(v[2], v[3]);
-    v[0] = vi_low64(a, c);
-    v[1] = vi_high64(a, c);
-    v[2] = vi_low64(b, d);
-    v[3] = vi_high64(b, d);
-}
-
-/* ---- Unpacking: a chunk of up to LANES rows into a panel. ---- */
-
-/* A block of each row as u8 [8][LANES][4], weight + offset. */
-ALWAYS_INLINE void block_in_lanes(const enum layout layout, const struct rows *w, vi v[8])
-{
-    const size_t head = layout_head_bytes(layout);
-    UNROLL for (int j = 0; j < 4; j++) v[j] = vi_row_pieces(w, head, j);
-    transpose4(v);
-    if (layout == FORMAT_Q8_0) {
-        UNROLL for (int j = 0; j < 4; j++) v[4 + j] = vi_row_pieces(w, head + 16, j);
-        transpose4(v + 4);
-        UNROLL for (int j = 0; j < 8; j++) v[j] = vi_xor(v[j], vi_set8(-128));
-    } else {
-        UNROLL for (int j = 0; j < 4; j++)
-        {
-            v[4 + j] = vi_and(vi_right4(v[j]), vi_set8(15));
-            v[j] = vi_and(v[j], vi_set8(15));
-        }
-    }
-}
-
-/* What block_in_lanes gives, to the panel. */
-ALWAYS_INLINE void store_block(const struct product *p, uint8_t *panel, unsigned b, const vi v[8])
-{
-    if (p->panel == PANEL_U8) {
-        UNROLL for (int j = 0; j < 8; j++) vi_store(panel + (b * 8 + j) * sizeof(vi), v[j]);
-        return;
-    }
-    /* Bytes 0, 1 and 2, 3 of each dword as two u16. */
-    const vi low = vi_copies16((const int8_t[16]){0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1});
-    const vi high = vi_copies16((const int8_t[16]){2, -1, 3, -1, 6, -1, 7, -1, 10, -1, 11, -1, 14, -1, 15, -1});
-    const vi offset = vi_set16((int16_t)p->offset);
-    UNROLL for (int j = 0; j < 8; j++)
-    {
-        vi_store(panel + (b * 16 + 2 * j) * sizeof(vi), vi_sub16(vi_shuffle8(v[j], low), offset));
-        vi_store(panel + (b * 16 + 2 * j + 1) * sizeof(vi), vi_sub16(vi_shuffle8(v[j], high), offset));
-    }
-}
-
-/* n blocks of LANES rows. */
-ALWAYS_INLINE void unpack(const enum layout layout, const struct product *p, const struct panel_rows *rows, unsigned n, unsigned panel)
-{
-    struct work *work = p->work;
-    struct rows w = rows_at(rows->first, rows->stride);
-    for (unsigned b = 0; b < n; b++, rows_move(&w, (ptrdiff_t)layout_block_bytes(layout))) {
-        if (layout == FORMAT_Q8_0 || b % 2 == 0) prefetch_rows(w, rows, b * layout_block_bytes(layout));
-        copy_halves(work->halves[0][b], &w, 0);
-        if (layout == FORMAT_Q4_1) copy_halves(work->halves[1][b], &w, 2);
-        vi v[8];
-        block_in_lanes(layout, &w, v);
-        store_block(p, work->panels[panel], b, v);
-    }
-    for (unsigned b = 0; b < n; b++) {
-        vf_store(work->scale[panel][b], vf_from_f16(work->halves[0][b]));
-        if (layout == FORMAT_Q4_1) vf_store(work->min[panel][b], vf_from_f16(work->halves[1][b]));
-    }
-}
-
-NEVER_INLINE void unpack_blocks(const struct product *p, const struct panel_rows *rows, unsigned n, unsigned panel)
-{
-    if (p->layout == FORMAT_Q4_0)
-        unpack(FORMAT_Q4_0, p, rows, n, panel);
-    else if (p->layout == FORMAT_Q4_1)
-        unpack(FORMAT_Q4_1, p, rows, n, panel);
-    else
-        unpack(FORMAT_Q8_0, p, rows, n, panel);
-}
-
-/* 32 elements at a time, [b0, b0 + n) of them, of rows of any format. */
-NEVER_INLINE void unpack_decoded(const struct product *p, const struct panel_rows *rows, size_t b0, unsigned n, unsigned panel)
-{
-    _Alignas(64) uint8_t block[8][LANES][4] = {{{0}}};
-    const unsigned parts = WR_GROUP / p->group;
-    for (unsigned b = 0; b < n; b++) {
-        for (unsigned r = 0; r < rows->lanes; r++) {
-            int8_t q[2 * WR_GROUP];
-            for (unsigned h = 0; h < parts; h++) {
-                const unsigned at = b * parts + h;
-                p->quant->decode_group(
-                    rows->first + r * rows->stride, b0 * parts + at, q + h * p->group, &p->work->scale[panel][at][r], &p->work->min[panel][at][r]);
-            }
-            for (int i = 0; i < WR_GROUP; i++) block[i / 4][r][i % 4] = (uint8_t)(q[i] + 128);
-        }
-        vi v[8];
-        for (int j = 0; j < 8; j++) v[j] = vi_load(block[j]);
-        store_block(p, p->work->panels[panel], b, v);
-    }
-}
-
-/* Elements [k0, k0 + n) of float rows; the panel is filled up to a multiple of 4 of k with what the work space held. */
-NEVER_INLINE void unpack_floats(const struct product *p, const struct panel_rows *rows, size_t k0, unsigned n, unsigned panel)
-{
-    const struct wr_quant *quant = p->quant;
-    const uint8_t *first = rows->first + k0 / quant->block_elems * quant->block_bytes;
-    struct rows w = rows_at(first, rows->stride);
-    if (quant->id != WR_TYPE_F32 || rows->lanes < LANES || n % 4 != 0) {
-        for (unsigned r = 0; r < rows->lanes; r++) {
-            const uint8_t *in = first + r * rows->stride;
-            float *out = p->work->rows[r];
-            unsigned i = 0;
-            if (quant->id == WR_TYPE_F16) {
-                for (; i + LANES <= n; i += LANES) vf_store(out + i, vf_from_f16(in + i * 2));
-            } else if (quant->id == WR_TYPE_BF16) {
-                for (; i + LANES <= n; i += LANES) vf_store(out + i, vf_from_bf16(in + i * 2));
-            }
-            quant->decode_f32(in + i / quant->block_elems * quant->block_bytes, out + i, n - i);
-        }
-        w = rows_at((const uint8_t *)p->work->rows, sizeof p->work->rows[0]);
-    }
-    for (unsigned k = 0; k < n; k += 4, rows_move(&w, 4 * sizeof(float))) {
-        vi v[4];
-        UNROLL for (int j = 0; j < 4; j++) v[j] = vi_row_pieces(&w, 0, j);
-        transpose4(v);
-        UNROLL for (unsigned j = 0; j < 4; j++) vi_store(p->work->panels[panel] + (k + j) * sizeof(vi), v[j]);
-    }
-}
-
-/* Elements [k0, k0 + n) of the rows into a panel. rows->near, left and far hold for position k0. */
-static void unpack_panel(const struct product *p, const struct panel_rows *rows, size_t k0, unsigned n, unsigned panel)
-{
-    if (p->panel == PANEL_F32) {
-        unpack_floats(p, rows, k0, n, panel);
-        return;
-    }
-    const unsigned n_blocks = n / WR_GROUP;
-    if (p->layout == FORMAT_OTHER) {
-        unpack_decoded(p, rows, k0 / WR_GROUP, n_blocks, panel);
-        return;
-    }
-    struct panel_rows from = *rows;
-    from.first += k0 / WR_GROUP * p->quant->block_bytes;
-    if (rows->lanes < LANES) {
-        for (unsigned i = 0; i < rows->lanes; i++) memcpy(p->work->last_rows[i], from.first + i * rows->stride, (size_t)n_blocks * p->quant->block_bytes);
-        from = (struct panel_rows){.first = p->work->last_rows[0], .stride = sizeof p->work->last_rows[0], .lanes = LANES};
-    }
-    unpack_blocks(p, &from, n_blocks, panel);
-}
+/* Part of matmul_body.h. Panels: weight rows are unpacked (matmul_unpack.h), a chunk of k at a time, and meet the activation rows in tiles. */
 
 /* ---- Tiles: m activation rows by one panel, over one chunk of k. ---- */
 
@@ -174,29 +26,30 @@ ALWAYS_INLINE void store_accumulators(const struct tile *t, const unsigned m, co
     UNROLL for (unsigned i = 0; i < m; i++) store_lanes(t->y + i * t->ldy, acc[i], t->lanes);
 }
 
-ALWAYS_INLINE void tile_integers(const struct tile *t, const enum panel panel, const unsigned group, const unsigned m)
+/* fold: as many steps as the int16 sums of a level without VNNI can hold, which depends on the bits of the weights. */
+ALWAYS_INLINE void tile_integers(const struct tile *t, const enum panel panel, const unsigned group, const unsigned fold, const unsigned m)
 {
-    const unsigned steps = panel == PANEL_U8 ? group / 4 : group / 2;
+    const unsigned steps = panel == PANEL_U8 ? group / 4 : group / 2, part = fold < steps ? fold : steps;
     const struct act_chunk *a = t->acts;
     vf acc[TILE_M];
     load_accumulators(t, m, acc);
     const uint8_t *x[TILE_M], *w = t->w;
     UNROLL for (unsigned i = 0; i < m; i++) x[i] = t->x + i * t->ldx;
     for (unsigned b = 0; b < t->n; b++, w += steps * sizeof(vi)) {
-        vi sum[TILE_M];
-        UNROLL for (unsigned i = 0; i < m; i++) sum[i] = panel == PANEL_U8 ? dot_u8_begin(&a[i].start[b]) : vi_zero();
-        UNROLL for (unsigned s = 0; s < steps; s++)
+        vi sum[TILE_M], total[TILE_M];
+        UNROLL for (unsigned first = 0; first < steps; first += part)
         {
-            const vi ws = vi_load(w + s * sizeof(vi));
-            UNROLL for (unsigned i = 0; i < m; i++) sum[i] = panel == PANEL_U8 ? dot_u8(sum[i], ws, x[i] + s * 4) : dot_s16(sum[i], ws, x[i] + s * 4);
+            UNROLL for (unsigned i = 0; i < m; i++) sum[i] = panel == PANEL_U8 ? dot_u8_begin(&a[i].start[b]) : vi_zero();
+            UNROLL for (unsigned s = first; s < first + part; s++)
+            {
+                const vi ws = vi_load(w + s * sizeof(vi));
+                UNROLL for (unsigned i = 0; i < m; i++) sum[i] = panel == PANEL_U8 ? dot_u8(sum[i], ws, x[i] + s * 4) : dot_s16(sum[i], ws, x[i] + s * 4);
+            }
+            UNROLL for (unsigned i = 0; i < m; i++) total[i] = panel != PANEL_U8 ? sum[i] : dot_u8_end(sum[i], first == 0 ? vi_set32(a[i].start[b]) : total[i]);
         }
         UNROLL for (unsigned i = 0; i < m; i++) x[i] += steps * 4;
         const vf scale = vf_load(t->scale + b * LANES);
-        UNROLL for (unsigned i = 0; i < m; i++)
-        {
-            const vi exact = panel == PANEL_U8 ? dot_u8_end(sum[i], &a[i].start[b]) : sum[i];
-            acc[i] = vf_fma(vi_to_f32(exact), vf_mul(scale, vf_set(a[i].d[b])), acc[i]);
-        }
+        UNROLL for (unsigned i = 0; i < m; i++) acc[i] = vf_fma(vi_to_f32(total[i]), vf_mul(scale, vf_set(a[i].d[b])), acc[i]);
         if (!t->has_min) continue;
         const vf min = vf_load(t->min + b * LANES);
         UNROLL for (unsigned i = 0; i < m; i++) acc[i] = vf_fma(vf_set(a[i].s[b]), vf_mul(min, vf_set(a[i].d[b])), acc[i]);
@@ -218,18 +71,19 @@ ALWAYS_INLINE void tile_floats(const struct tile *t, const unsigned m)
 }
 
 #define TILE(m)                                                                                                                                                \
-    NEVER_INLINE void tile_u8_##m(const struct tile *t) { tile_integers(t, PANEL_U8, WR_GROUP, m); }                                                           \
-    NEVER_INLINE void tile_s16_##m(const struct tile *t) { tile_integers(t, PANEL_S16, WR_GROUP, m); }                                                         \
-    NEVER_INLINE void tile_u8_halves_##m(const struct tile *t) { tile_integers(t, PANEL_U8, WR_GROUP / 2, m); }                                                \
-    NEVER_INLINE void tile_s16_halves_##m(const struct tile *t) { tile_integers(t, PANEL_S16, WR_GROUP / 2, m); }                                              \
+    NEVER_INLINE void tile_u8_##m(const struct tile *t) { tile_integers(t, PANEL_U8, 32, U8_STEPS(4), m); }                                                    \
+    NEVER_INLINE void tile_u8_5bits_##m(const struct tile *t) { tile_integers(t, PANEL_U8, 32, U8_STEPS(5), m); }                                              \
+    NEVER_INLINE void tile_s16_##m(const struct tile *t) { tile_integers(t, PANEL_S16, 32, 16, m); }                                                           \
+    NEVER_INLINE void tile_u8_of_16_##m(const struct tile *t) { tile_integers(t, PANEL_U8, 16, U8_STEPS(4), m); }                                              \
+    NEVER_INLINE void tile_u8_6bits_of_16_##m(const struct tile *t) { tile_integers(t, PANEL_U8, 16, U8_STEPS(6), m); }                                        \
+    NEVER_INLINE void tile_s16_of_16_##m(const struct tile *t) { tile_integers(t, PANEL_S16, 16, 8, m); }                                                      \
     NEVER_INLINE void tile_f32_##m(const struct tile *t) { tile_floats(t, m); }
 #define TILE_ROW(m)                                                                                                                                            \
     {                                                                                                                                                          \
-        m,                                                                                                                                                     \
-        {                                                                                                                                                      \
-            {tile_u8_##m, tile_s16_##m, tile_f32_##m}, { tile_u8_halves_##m, tile_s16_halves_##m }                                                             \
-        }                                                                                                                                                      \
+        m, { tile_u8_##m, tile_u8_5bits_##m, tile_s16_##m, tile_u8_of_16_##m, tile_u8_6bits_of_16_##m, tile_s16_of_16_##m, tile_f32_##m }                      \
     }
+
+enum { TILE_U8, TILE_U8_5BITS, TILE_S16, TILE_U8_OF_16, TILE_U8_6BITS_OF_16, TILE_S16_OF_16, TILE_F32, N_TILES };
 
 TILE(1)
 TILE(2)
@@ -240,7 +94,7 @@ TILE(8)
 
 static const struct {
     unsigned m;
-    void (*run[2][3])(const struct tile *); /* groups of 32, of 16; by enum panel */
+    void (*run[N_TILES])(const struct tile *);
 } tiles[] = {
 #if TILE_M > 4
     TILE_ROW(8),
@@ -249,6 +103,14 @@ static const struct {
     TILE_ROW(2),
     TILE_ROW(1),
 };
+
+/* Weights + offset of the widest format fit the first tile of a kind that has the bits for them. */
+static unsigned tile_of(const struct product *p)
+{
+    if (p->panel == PANEL_F32) return TILE_F32;
+    if (p->group == 16) return p->panel == PANEL_S16 ? TILE_S16_OF_16 : p->format->bits <= 4 ? TILE_U8_OF_16 : TILE_U8_6BITS_OF_16;
+    return p->panel == PANEL_S16 ? TILE_S16 : p->format->bits <= 4 ? TILE_U8 : TILE_U8_5BITS;
+}
 
 /* What activation row i brings to the groups in elements [k0, k0 + n). x16: their widened q8, where that is needed. */
 static void prepare(const struct product *p, uint32_t i, size_t k0, unsigned n, struct act_chunk *out, int16_t *x16)
@@ -260,7 +122,7 @@ static void prepare(const struct product *p, uint32_t i, size_t k0, unsigned n, 
     const unsigned n_groups = n / p->group;
     for (unsigned b = 0; b < n_groups; b += LANES) {
         const vf s = load_lanes(sums + b, n_groups - b);
-        vi_store(out->start + b, vi_from_f32(vf_mul(vf_set(-(float)p->offset), s))); /* integers below 2^24: exact */
+        vi_store(out->start + b, vi_from_f32(vf_mul(vf_set(-(float)p->format->offset), s))); /* integers below 2^24: exact */
         vf_store(out->s + b, s);
         if (!halves) vf_store(out->d + b, load_lanes(d + b, n_groups - b));
     }
@@ -274,6 +136,7 @@ static void run_tiles(const struct product *p, size_t k0, unsigned n, unsigned n
 {
     const struct wr_act *act = p->act;
     struct work *work = p->work;
+    const unsigned tile = tile_of(p);
     unsigned kind = 0;
     for (uint32_t i = 0; i < act->m; i += tiles[kind].m) {
         while (tiles[kind].m > act->m - i) kind++;
@@ -308,7 +171,7 @@ static void run_tiles(const struct product *p, size_t k0, unsigned n, unsigned n
             t.min = work->min[panel][0];
             t.lanes = n_rows - r;
             t.y = y + i * ldy + r;
-            tiles[kind].run[p->group == WR_GROUP / 2][p->panel](&t);
+            tiles[kind].run[tile](&t);
         }
     }
 }

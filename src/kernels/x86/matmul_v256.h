@@ -22,9 +22,15 @@ ALWAYS_INLINE vi vi_set32(int32_t x) { return _mm256_set1_epi32(x); }
 ALWAYS_INLINE vi vi_copies16(const void *p) { return _mm256_broadcastsi128_si256(_mm_loadu_si128(p)); } /* 16 bytes, in each 128-bit part */
 ALWAYS_INLINE vi vi_and(vi a, vi b) { return _mm256_and_si256(a, b); }
 ALWAYS_INLINE vi vi_xor(vi a, vi b) { return _mm256_xor_si256(a, b); }
+ALWAYS_INLINE vi vi_or(vi a, vi b) { return _mm256_or_si256(a, b); }
 ALWAYS_INLINE vi vi_add32(vi a, vi b) { return _mm256_add_epi32(a, b); }
 ALWAYS_INLINE vi vi_sub16(vi a, vi b) { return _mm256_sub_epi16(a, b); }
+ALWAYS_INLINE vi vi_sub32(vi a, vi b) { return _mm256_sub_epi32(a, b); }
 ALWAYS_INLINE vi vi_right4(vi a) { return _mm256_srli_epi16(a, 4); }
+ALWAYS_INLINE vi vi_right16(vi a, unsigned n) { return _mm256_srli_epi16(a, n); }
+ALWAYS_INLINE vi vi_left16(vi a, unsigned n) { return _mm256_slli_epi16(a, n); }
+ALWAYS_INLINE vi vi_right32(vi a, unsigned n) { return _mm256_srli_epi32(a, n); }
+ALWAYS_INLINE vi vi_where_set(vi a, vi bit, vi b) { return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(a, bit), bit), b); } /* bytes of b, or 0 */
 ALWAYS_INLINE vi vi_shuffle8(vi a, vi index) { return _mm256_shuffle_epi8(a, index); }
 ALWAYS_INLINE vi vi_low32(vi a, vi b) { return _mm256_unpacklo_epi32(a, b); }
 ALWAYS_INLINE vi vi_high32(vi a, vi b) { return _mm256_unpackhi_epi32(a, b); }
@@ -56,8 +62,8 @@ ALWAYS_INLINE vi vi_row_pieces(const struct rows *w, size_t offset, int j)
 
 #define IN_ORDER(acc) __asm__("" : "+x"(acc)) /* gcc 12 would make a tree of the sums and spill its leaves */
 
-/* Sums of 4 adjacent products u8 x s8, w by the 4 bytes at x, over a block of 32. They are int16, enough for nibbles alone: 8 steps of at most
- * 2 * 15 * 127. */
+/* Sums of 4 adjacent products u8 x s8, w by the 4 bytes at x. They are int16: steps of at most 2 * 15 * 127, or as much with 5 or 6 bits. */
+#define U8_STEPS(bits) ((bits) <= 4 ? 8 : (bits) == 5 ? 4 : 2)
 ALWAYS_INLINE vi dot_u8_begin(const int32_t *start)
 {
     (void)start;
@@ -69,7 +75,7 @@ ALWAYS_INLINE vi dot_u8(vi acc, vi w, const void *x)
     IN_ORDER(acc);
     return acc;
 }
-ALWAYS_INLINE vi dot_u8_end(vi acc, const int32_t *start) { return vi_add32(_mm256_madd_epi16(acc, vi_set16(1)), vi_set32(*start)); }
+ALWAYS_INLINE vi dot_u8_end(vi acc, vi start) { return vi_add32(_mm256_madd_epi16(acc, vi_set16(1)), start); }
 
 /* acc += sums of 2 adjacent products, w by the 2 int16 at x. */
 ALWAYS_INLINE vi dot_s16(vi acc, vi w, const void *x)

@@ -26,9 +26,15 @@ ALWAYS_INLINE vi vi_set32(int32_t x) { return _mm512_set1_epi32(x); }
 ALWAYS_INLINE vi vi_copies16(const void *p) { return _mm512_broadcast_i32x4(_mm_loadu_si128(p)); } /* 16 bytes, in each 128-bit part */
 ALWAYS_INLINE vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
 ALWAYS_INLINE vi vi_xor(vi a, vi b) { return _mm512_xor_si512(a, b); }
+ALWAYS_INLINE vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
 ALWAYS_INLINE vi vi_add32(vi a, vi b) { return _mm512_add_epi32(a, b); }
 ALWAYS_INLINE vi vi_sub16(vi a, vi b) { return _mm512_sub_epi16(a, b); }
+ALWAYS_INLINE vi vi_sub32(vi a, vi b) { return _mm512_sub_epi32(a, b); }
 ALWAYS_INLINE vi vi_right4(vi a) { return _mm512_srli_epi16(a, 4); }
+ALWAYS_INLINE vi vi_right16(vi a, unsigned n) { return _mm512_srli_epi16(a, n); }
+ALWAYS_INLINE vi vi_left16(vi a, unsigned n) { return _mm512_slli_epi16(a, n); }
+ALWAYS_INLINE vi vi_right32(vi a, unsigned n) { return _mm512_srli_epi32(a, n); }
+ALWAYS_INLINE vi vi_where_set(vi a, vi bit, vi b) { return _mm512_maskz_mov_epi8(_mm512_test_epi8_mask(a, bit), b); } /* bytes of b, or 0 */
 ALWAYS_INLINE vi vi_shuffle8(vi a, vi index) { return _mm512_shuffle_epi8(a, index); }
 ALWAYS_INLINE vi vi_low32(vi a, vi b) { return _mm512_unpacklo_epi32(a, b); }
 ALWAYS_INLINE vi vi_high32(vi a, vi b) { return _mm512_unpackhi_epi32(a, b); }
@@ -71,8 +77,9 @@ ALWAYS_INLINE vi dot_u8(vi acc, vi w, const void *x)
     __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(w), "m"(*(const any32 *)x));
     return acc;
 }
+#define U8_STEPS(bits) 8 /* no limit */
 ALWAYS_INLINE vi dot_u8_begin(const int32_t *start) { return vi_set32(*start); }
-ALWAYS_INLINE vi dot_u8_end(vi acc, const int32_t *start)
+ALWAYS_INLINE vi dot_u8_end(vi acc, vi start)
 {
     (void)start;
     return acc;
@@ -102,8 +109,8 @@ ALWAYS_INLINE vi dot_bytes(vi w0, vi w1, vi x0, vi x1)
 
 #define IN_ORDER(acc) __asm__("" : "+v"(acc)) /* gcc 12 would make a tree of the sums and spill its leaves */
 
-/* Sums of 4 adjacent products u8 x s8, w by the 4 bytes at x, over a block of 32. They are int16, enough for nibbles alone: 8 steps of at most
- * 2 * 15 * 127. */
+/* Sums of 4 adjacent products u8 x s8, w by the 4 bytes at x. They are int16: steps of at most 2 * 15 * 127, or as much with 5 or 6 bits. */
+#define U8_STEPS(bits) ((bits) <= 4 ? 8 : (bits) == 5 ? 4 : 2)
 ALWAYS_INLINE vi dot_u8_begin(const int32_t *start)
 {
     (void)start;
@@ -115,7 +122,7 @@ ALWAYS_INLINE vi dot_u8(vi acc, vi w, const void *x)
     IN_ORDER(acc);
     return acc;
 }
-ALWAYS_INLINE vi dot_u8_end(vi acc, const int32_t *start) { return vi_add32(_mm512_madd_epi16(acc, vi_set16(1)), vi_set32(*start)); }
+ALWAYS_INLINE vi dot_u8_end(vi acc, vi start) { return vi_add32(_mm512_madd_epi16(acc, vi_set16(1)), start); }
 
 /* acc += sums of 2 adjacent products, w by the 2 int16 at x. */
 ALWAYS_INLINE vi dot_s16(vi acc, vi w, const void *x)
