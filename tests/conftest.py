@@ -22,6 +22,16 @@ LINES = []
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes more than 30 s on two slow cores")
+    config.addinivalue_line("markers", "full: models of 500 MB, long contexts, settings of the whole machine; only where -m names it")
+
+
+def pytest_collection_modifyitems(config, items):
+    if "full" in config.option.markexpr:
+        return
+    full = [item for item in items if item.get_closest_marker("full")]
+    if full:
+        config.hook.pytest_deselected(items=full)
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
     config.addinivalue_line("markers", "full: fetches and runs a large real model; deselected unless -m names it")
 
 
@@ -89,6 +99,41 @@ def tiny(scratch):
     path = scratch / "tiny.gguf"
     command.weir("synth", "tiny", "--type", "q4_0", "--vocab", "2000", "-o", path, expect=0)
     return path
+
+
+class Dense:
+    """A dense model that fits in no small budget, with the numbers that checks are made of."""
+
+    def __init__(self, path):
+        self.path = path
+        self.bytes = path.stat().st_size
+        self.header = min(tensor["offset"] for tensor in command.weir_json("inspect", path)["tensors"])
+
+    def min_budget(self, *flags):
+        return command.weir_json("plan", self.path, *flags)["min_budget"]
+
+
+@pytest.fixture(scope="session", params=["small", pytest.param("full", marks=pytest.mark.full)])
+def dense(request, tmp_path_factory):
+    """Q4_0 of the shape of a model of 1.1 B parameters: 5 layers, 120 MiB; in full size 20 layers, 500 MiB. With a chat template."""
+    folder = tmp_path_factory.mktemp(f"dense-{request.param}")
+    layers, vocab = (5, 2000) if request.param == "small" else (20, 32000)
+    command.weir("synth", "1b-gqa", "--layers", layers, "--vocab", vocab, "-o", folder / "plain.gguf", expect=0)
+    template = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant:"
+    tool = [sys.executable, "-c", "from gguf.scripts.gguf_new_metadata import main; main()", "--chat-template", template]
+    done = subprocess.run([*tool, str(folder / "plain.gguf"), str(folder / "dense.gguf")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (folder / "plain.gguf").unlink()
+    yield Dense(folder / "dense.gguf")
+    (folder / "dense.gguf").unlink()
+
+
+@pytest.fixture(scope="session")
+def shim(tmp_path_factory):
+    """environment(SETTING=...) for a command whose calls of the C library fail as tests/tools/shim.c says."""
+    library = tmp_path_factory.mktemp("shim") / "shim.so"
+    subprocess.run(["cc", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", str(library), str(TESTS / "tools" / "shim.c")], check=True)
+    return lambda **settings: {"LD_PRELOAD": library, **{f"SHIM_{name}": value for name, value in settings.items()}}
 
 
 @pytest.fixture(scope="session")

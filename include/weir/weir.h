@@ -93,6 +93,7 @@ typedef struct weir_plan_info {
     uint32_t n_threads, n_ctx, n_ctx_trained, n_chunk, n_vocab, n_layer, n_embd;
     uint64_t file_bytes, weight_bytes;
     uint64_t budget, min_budget;
+    uint64_t peak_predicted;   /* of the process, with a prompt that is short for the context */
     const char *budget_origin; /* "--memory" or what it was derived from */
     uint64_t pinned, streamed; /* weight bytes, aligned extents; streamed = read by every decode pass */
     uint64_t ring, extent;     /* bytes of the ring, of its largest extent */
@@ -129,9 +130,9 @@ typedef struct weir_io_info {
     uint64_t bytes_read, bytes_written, reads; /* since the engine was opened */
     uint64_t bytes_read_weights;               /* of them, extents of streamed weights */
     uint64_t bytes_read_pinned, bytes_read_rows;
-    uint64_t bytes_read_sample;     /* at open, where little is pinned: at most 64 MiB, to learn the disk's rate */
+    uint64_t bytes_read_sample;     /* of bytes_read_weights: the ring's first filling, read at open for the first pass */
     uint64_t bytes_seam;            /* copied because a row straddled two slots */
-    double load_seconds, load_rate; /* pinning: seconds, bytes/s */
+    double load_seconds, load_rate; /* of what is read at open: seconds, bytes/s */
     double stall_io_seconds;        /* compute waited for the tape */
     double stall_compute_seconds;   /* the tape waited for a free slot */
 } weir_io_info;

@@ -177,14 +177,14 @@ weir_io_info weir_engine_io(const weir_engine *e)
 {
     if (e->text_only) return (weir_io_info){.engine = "none"};
     struct wr_pager_stats s = wr_pager_stats(e->pager);
-    double load = s.load_seconds > 0 ? (double)(s.bytes_pinned + s.bytes_sampled) / s.load_seconds : 0;
+    double load = s.load_seconds > 0 ? (double)(s.bytes_pinned + s.bytes_filled) / s.load_seconds : 0;
     return (weir_io_info){.engine = s.engine,
         .direct = s.direct,
-        .bytes_read = s.bytes_pinned + s.bytes_sampled + s.bytes_streamed + s.bytes_rows,
+        .bytes_read = s.bytes_pinned + s.bytes_streamed + s.bytes_rows,
         .reads = s.n_reads,
         .bytes_read_weights = s.bytes_streamed,
         .bytes_read_pinned = s.bytes_pinned,
-        .bytes_read_sample = s.bytes_sampled,
+        .bytes_read_sample = s.bytes_filled,
         .bytes_read_rows = s.bytes_rows,
         .bytes_seam = s.bytes_seam,
         .load_seconds = s.load_seconds,

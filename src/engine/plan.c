@@ -127,6 +127,8 @@ static void fill_info(weir_plan *p)
     for (uint32_t i = 0; i < plan->n_weights; i++)
         if (plan->weights[i].use == WR_USE_DENSE || plan->weights[i].use == WR_USE_HEAD) used += plan->weights[i].tensor->bytes;
     p->info.floor_bytes_per_token = plan->streamed > 0 && used > plan->pinned ? used - plan->pinned : 0;
+    for (int a = 0; a < WR_N_ACCOUNTS; a++) p->info.peak_predicted += plan->account[a];
+    p->info.peak_predicted -= (WR_TEXT_PER_POSITION - sizeof(int32_t)) * plan->n_ctx;            /* of the text, ids alone have their full size */
     if (plan->row_slot_bytes > 0) p->info.bytes_per_token += plan->row_slot_bytes - WR_IO_ALIGN; /* one embedding row */
 }
 

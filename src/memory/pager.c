@@ -4,9 +4,6 @@
 #include <string.h>
 #include "memory/pager_state.h"
 
-#define RATE_SAMPLE_BYTES (64ull << 20)
-#define RATE_SAMPLE_NS 60000000
-
 uint64_t wr_pager_seam_bytes(uint64_t max_row_bytes) { return wr_round_up(WR_PANEL_ROWS * max_row_bytes, 64); }
 
 static bool cancelled(const struct wr_pager *p) { return p->config.cancel != NULL && *p->config.cancel != 0; }
@@ -79,39 +76,41 @@ static int load_pinned(struct wr_pager *p, weir_err *err)
     return rc;
 }
 
-/* Where little or nothing is pinned, loading says little about the disk: the tape's first extents are read into the ring once, for the rate alone. */
-static int measure_rate(struct wr_pager *p, weir_err *err)
+/* The tape's first extents, as many as there are slots, are read here and not by the I/O thread: every pass begins with them, the first one finds them in
+ * the ring, and where little is pinned they tell the disk's rate without a byte read twice. */
+static int fill_ring(struct wr_pager *p, weir_err *err)
 {
     const struct wr_plan *plan = p->plan;
-    uint64_t begin = wr_clock_ns(), bytes = 0, limit = p->bytes_pinned < RATE_SAMPLE_BYTES ? RATE_SAMPLE_BYTES - p->bytes_pinned : 0;
-    if (limit > plan->streamed) limit = plan->streamed;
-    uint32_t n_free = plan->n_slots < WR_PAGER_DEPTH ? plan->n_slots : WR_PAGER_DEPTH, in_flight = 0, next = 0;
-    uint32_t slots[WR_PAGER_DEPTH];
+    uint64_t begin = wr_clock_ns();
+    uint32_t body = plan->n_tape - plan->n_tape_head, n = plan->n_slots < body ? plan->n_slots : body, next = 0, in_flight = 0;
     int rc = 0;
-    for (uint32_t i = 0; i < n_free; i++) slots[i] = i;
-    while (plan->n_tape > 0 && (in_flight > 0 || (rc == 0 && bytes < limit && wr_clock_ns() - begin < RATE_SAMPLE_NS))) {
-        while (rc == 0 && n_free > 0 && bytes < limit) {
-            const struct wr_extent *e = &plan->extents[plan->tape[next++ % plan->n_tape]];
-            uint32_t slot = slots[n_free - 1];
-            struct wr_io_request r = {&p->config.catalog->files[e->file], e->offset, e->bytes, p->ring + (uint64_t)slot * plan->slot_bytes, slot};
+    while (in_flight > 0 || (rc == 0 && next < n)) {
+        while (rc == 0 && next < n && in_flight < WR_PAGER_DEPTH) {
+            const struct wr_extent *e = &plan->extents[plan->tape[next]];
+            struct extent_state *s = &p->extent[plan->tape[next]];
+            struct wr_io_request r = {&p->config.catalog->files[e->file], e->offset, e->bytes, p->ring + (uint64_t)next * plan->slot_bytes, next};
             if (!p->ops->submit(p->io, &r)) break;
-            n_free--;
+            s->slot = next;
+            atomic_store(&s->left, e->n_touches);
+            atomic_store(&p->slot[next].busy, 1);
+            next++;
             in_flight++;
-            bytes += e->bytes;
         }
         struct wr_io_done done[8];
-        uint32_t n = p->ops->wait(p->io, done, 8, UINT64_MAX);
-        for (uint32_t i = 0; i < n; i++) {
-            slots[n_free++] = (uint32_t)done[i].tag;
+        uint32_t n_done = p->ops->wait(p->io, done, 8, UINT64_MAX);
+        for (uint32_t i = 0; i < n_done; i++) {
             in_flight--;
             p->n_reads++;
             if (done[i].code < 0 && rc == 0) {
                 rc = done[i].code;
                 if (err != NULL) *err = done[i].err;
             }
+            if (done[i].code == 0) wr_tape_loaded(p, plan->tape[done[i].tag], (uint32_t)done[i].tag, 1);
         }
+        if (rc == 0 && cancelled(p)) rc = wr_err(err, WEIR_E_CANCELLED, "interrupted while loading");
     }
-    p->bytes_sampled = bytes;
+    p->n_filled = n;
+    p->bytes_filled = p->bytes_streamed;
     p->load_seconds += (double)(wr_clock_ns() - begin) * 1e-9;
     return rc;
 }
@@ -151,7 +150,7 @@ int wr_pager_open(struct wr_pager **out, const struct wr_pager_config *config, w
     if (rc == 0) rc = p->device->ops->attach(p->device, WR_REGION_RING, p->ring, slots_bytes + rows_bytes, err);
     if (rc == 0) rc = p->device->ops->attach(p->device, WR_REGION_SEAM, seam, p->seam_bytes * config->n_members, err);
     if (rc == 0) rc = load_pinned(p, err);
-    if (rc == 0) rc = measure_rate(p, err);
+    if (rc == 0) rc = fill_ring(p, err);
     if (rc == 0 && slots_bytes + rows_bytes > 0) rc = wr_tape_start(p, err);
     if (rc < 0) goto fail;
     *out = p;
@@ -274,7 +273,7 @@ struct wr_pager_stats wr_pager_stats(const struct wr_pager *p)
 {
     struct wr_pager_stats s = {.bytes_streamed = p->bytes_streamed,
         .bytes_pinned = p->bytes_pinned,
-        .bytes_sampled = p->bytes_sampled,
+        .bytes_filled = p->bytes_filled,
         .bytes_last_pass = p->last_pass_bytes,
         .bytes_rows = p->bytes_rows,
         .bytes_seam = p->bytes_seam,

@@ -73,8 +73,8 @@ uint64_t wr_pager_seam_bytes(uint64_t max_row_bytes);
 struct wr_pager_stats {
     uint64_t bytes_streamed, bytes_pinned, bytes_rows, bytes_seam, n_reads, n_reads_streamed;
     uint64_t bytes_last_pass;  /* streamed for the pass that ended last, whenever they were read */
-    uint64_t bytes_sampled;    /* read at open only to learn the disk's rate, where little is pinned */
-    double load_seconds;       /* of pinning and sampling */
+    uint64_t bytes_filled;     /* of bytes_streamed: the ring's first filling, read at open */
+    double load_seconds;       /* of pinning and of that filling */
     uint64_t stall_io_ns;      /* the caller's thread waited for an extent or for token rows */
     uint64_t stall_compute_ns; /* nothing was being read, for want of a free slot */
     bool direct;

@@ -53,11 +53,14 @@ struct wr_pager {
     _Atomic uint64_t pass_bytes[2]; /* streamed for a pass of even, of odd number: reads for the next one may be under way */
     uint64_t last_pass_bytes;
     _Atomic uint64_t bytes_streamed, bytes_pinned, bytes_rows, bytes_seam, n_reads, n_reads_streamed, stall_io_ns, stall_compute_ns;
-    uint64_t bytes_sampled;
+    uint64_t bytes_filled;
+    uint32_t n_filled; /* extents of the first pass that were read at open */
     double load_seconds;
 };
 
 int wr_tape_start(struct wr_pager *, weir_err *);
+/* The extent is in the slot, for the pass: counts it and shows it to compute. */
+void wr_tape_loaded(struct wr_pager *, uint32_t extent, uint32_t slot, uint32_t pass);
 void wr_tape_wake(struct wr_pager *);
 void wr_tape_progress(struct wr_pager *);
 /* Waits until *word == value or the pager failed; false then. */

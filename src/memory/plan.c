@@ -9,6 +9,8 @@
 #define MIN_CHUNK 16u
 #define MAX_CHUNK 512u
 #define CHUNK_STEP 16u
+#define GOOD_CHUNK 256u
+#define GOOD_CHUNK_FROM (64 * MIB)
 #define MIN_DEFAULT_CTX 256u
 #define MAX_DEFAULT_CTX 4096u
 #define MAX_EXTENT_BYTES (1ull << 30)
@@ -265,6 +267,15 @@ static uint64_t fixed_bytes(const struct wr_plan *plan, const struct wr_plan_inp
            scratch_bytes(in, chunk < n_ctx ? chunk : n_ctx) + page(plan->vector_bytes) + IO_ENGINE_BYTES;
 }
 
+/* A longer chunk streams the weights less often in prefill, but its scratch is not pinned weights in decode: a 20th of the budget, and more for a chunk
+ * of GOOD_CHUNK where that is a small part of it. It grows slower than the budget: a larger budget pins no less and has no shorter context. */
+static uint64_t scratch_cap(const struct wr_plan_input *in)
+{
+    uint64_t cap = in->budget / 20, good = scratch_bytes(in, GOOD_CHUNK), spare = in->budget > GOOD_CHUNK_FROM ? (in->budget - GOOD_CHUNK_FROM) / 3 : 0;
+    if (spare > good) spare = good;
+    return cap > spare ? cap : spare;
+}
+
 static uint64_t ring_total(const struct wr_plan *plan, const struct layout *l) { return l->extent_bytes * l->n_slots + plan->row_slot_bytes * WR_ROW_SLOTS; }
 
 static uint64_t least_bytes(const struct wr_plan *plan, const struct wr_plan_input *in, uint64_t weights_min, uint32_t n_ctx, uint32_t chunk)
@@ -285,6 +296,16 @@ static uint32_t largest_context(const struct wr_plan *plan, const struct wr_plan
             high = mid - 1;
     }
     return low == most / 16 ? (most % 16 != 0 && least_bytes(plan, in, weights_min, most, chunk) <= in->budget ? most : low * 16) : low * 16;
+}
+
+/* What a user who names no context gets: a good chunk has room beside it, since one without streams the weights for every few words of the prompt. */
+static uint32_t default_context(const struct wr_plan *plan, const struct wr_plan_input *in, uint64_t weights_min, uint32_t least_chunk, uint32_t most)
+{
+    struct wr_plan_input rest = *in;
+    uint64_t least = scratch_bytes(in, least_chunk), good = scratch_bytes(in, GOOD_CHUNK), cap = scratch_cap(in);
+    if (good > cap) good = cap;
+    if (in->n_chunk == 0 && good > least) rest.budget -= good - least;
+    return largest_context(plan, &rest, weights_min, least_chunk, most);
 }
 
 /* Pins extents so that what remains is spread evenly over the pass: reads and compute then overlap all the time. */
@@ -445,15 +466,13 @@ int wr_plan_make(struct wr_plan *plan, const struct wr_plan_input *input, weir_e
         goto done;
     }
     plan->max_context = largest_context(plan, in, weights_min, least_chunk, in->n_ctx_trained);
-    plan->n_ctx = in->n_ctx > 0 ? in->n_ctx : largest_context(plan, in, weights_min, least_chunk, default_ctx);
+    plan->n_ctx = in->n_ctx > 0 ? in->n_ctx : default_context(plan, in, weights_min, least_chunk, default_ctx);
     if (plan->n_ctx < floor_ctx) plan->n_ctx = floor_ctx;
     if (plan->max_context < plan->n_ctx) plan->max_context = plan->n_ctx;
 
-    /* A longer chunk streams the weights less often in prefill, but its scratch is not pinned weights in decode: at most a 20th of the budget, in
-     * small steps, so that a larger budget does not pin less. */
     plan->n_chunk = in->n_chunk > 0 ? in->n_chunk : MAX_CHUNK;
     while (in->n_chunk == 0 && plan->n_chunk > MIN_CHUNK &&
-           (scratch_bytes(in, plan->n_chunk) > in->budget / 20 || least_bytes(plan, in, weights_min, plan->n_ctx, plan->n_chunk) > in->budget))
+           (scratch_bytes(in, plan->n_chunk) > scratch_cap(in) || least_bytes(plan, in, weights_min, plan->n_ctx, plan->n_chunk) > in->budget))
         plan->n_chunk -= CHUNK_STEP;
     if (plan->n_chunk > plan->n_ctx) plan->n_chunk = plan->n_ctx;
 

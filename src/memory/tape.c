@@ -56,6 +56,18 @@ static void fail(struct wr_pager *p, const weir_err *err)
     wr_tape_progress(p);
 }
 
+void wr_tape_loaded(struct wr_pager *p, uint32_t extent, uint32_t slot, uint32_t pass)
+{
+    const struct wr_extent *e = &p->plan->extents[extent];
+    struct extent_state *s = &p->extent[extent];
+    struct wr_ref ref = {WR_TIER_RAM, WR_REGION_RING, (uint64_t)slot * p->plan->slot_bytes, e->bytes, 0};
+    if (p->device->ops->upload != NULL) p->device->ops->upload(p->device, &ref);
+    atomic_fetch_add_explicit(&p->bytes_streamed, e->bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&p->n_reads_streamed, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&p->pass_bytes[pass % 2], e->bytes, memory_order_relaxed);
+    atomic_store_explicit(&s->ready, pass, memory_order_release);
+}
+
 static void complete(struct tape *t, const struct wr_io_done *done)
 {
     struct wr_pager *p = t->p;
@@ -69,16 +81,9 @@ static void complete(struct tape *t, const struct wr_io_done *done)
         atomic_fetch_add_explicit(&p->bytes_rows, p->rows.bytes[done->tag & ~ROW_TAG], memory_order_relaxed);
         atomic_fetch_add(&p->rows.done, 1);
     } else {
-        const struct wr_extent *e = &p->plan->extents[done->tag];
-        struct extent_state *s = &p->extent[done->tag];
-        struct wr_ref ref = {WR_TIER_RAM, WR_REGION_RING, (uint64_t)s->slot * p->plan->slot_bytes, e->bytes, 0};
-        if (p->device->ops->upload != NULL) p->device->ops->upload(p->device, &ref);
-        atomic_fetch_add_explicit(&p->bytes_streamed, e->bytes, memory_order_relaxed);
-        atomic_fetch_add_explicit(&p->n_reads_streamed, 1, memory_order_relaxed);
         /* The pass number was left in `ready`, one bit apart, when the read was submitted. */
-        uint32_t pass = atomic_load_explicit(&s->ready, memory_order_relaxed) & ~(1u << 31);
-        atomic_fetch_add_explicit(&p->pass_bytes[pass % 2], e->bytes, memory_order_relaxed);
-        atomic_store_explicit(&s->ready, pass, memory_order_release);
+        struct extent_state *s = &p->extent[done->tag];
+        wr_tape_loaded(p, (uint32_t)done->tag, s->slot, atomic_load_explicit(&s->ready, memory_order_relaxed) & ~(1u << 31));
     }
     wr_tape_progress(p);
 }
@@ -168,8 +173,8 @@ static enum next submit_extent(struct tape *t)
 
 static void *run(void *arg)
 {
-    struct tape t = {.p = arg, .pass = 1};
-    struct wr_pager *p = t.p;
+    struct wr_pager *p = arg;
+    struct tape t = {.p = p, .pass = 1, .at = p->n_filled};
     struct wr_io_done done[8];
     pthread_setname_np(pthread_self(), "weir-io");
     for (;;) {

@@ -89,3 +89,26 @@ def kills(group):
         if path.exists():
             return dict(line.split() for line in path.read_text(encoding="ascii").splitlines()).get("oom_kill")
     return None
+
+
+def cache_bytes(group):
+    """File pages that are charged to this group."""
+    values = dict(line.split() for line in (group / "memory.stat").read_text(encoding="ascii").splitlines())
+    return int(values.get("total_cache", values.get("cache", values.get("file", 0))))
+
+
+def fake_v2(folder, limits):
+    """Words in front of a command that then finds itself in a version 2 tree made of plain files: {group: text of memory.max}; the last is its own.
+
+    The files are bound over the process's own /proc files in a mount namespace of its own, so nothing else sees them.
+    """
+    tree = folder / "tree"
+    for group, text in limits.items():
+        (tree / group).mkdir(parents=True, exist_ok=True)
+        write(tree / group / "memory.max", text)
+        write(tree / group / "memory.current", 20 << 20)
+        write(tree / group / "memory.stat", f"anon {12 << 20}\ninactive_file {4 << 20}\nactive_file {4 << 20}\nslab_reclaimable 0\n")
+    write(folder / "cgroup", f"0::/{list(limits)[-1]}\n")
+    write(folder / "mountinfo", f"31 23 0:28 / {tree} rw,nosuid - cgroup2 cgroup2 rw\n")
+    binds = f"mount --bind '{folder}/cgroup' /proc/$$/cgroup && mount --bind '{folder}/mountinfo' /proc/$$/mountinfo"
+    return ["unshare", "-m", "sh", "-c", f'{binds} && exec "$@"', "sh"]

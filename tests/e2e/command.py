@@ -6,7 +6,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 
 import pytest
 
@@ -39,9 +38,9 @@ def environment(**more):
     return {**kept, **{name: str(value) for name, value in more.items()}}
 
 
-def weir(*arguments, expect=None, stdin=b"", env=None, cwd=None, timeout=600):
-    """Runs the command; `expect` is the exit code that it must have."""
-    words = [str(WEIR), *[a if isinstance(a, bytes) else str(a) for a in arguments]]
+def weir(*arguments, expect=None, before=(), stdin=b"", env=None, cwd=None, timeout=600):
+    """Runs the command; `expect` is the exit code that it must have, `before` words in front of it."""
+    words = [*before, str(WEIR), *[a if isinstance(a, bytes) else str(a) for a in arguments]]
     done = subprocess.run(words, input=stdin, capture_output=True, env=environment(**(env or {})), cwd=cwd, timeout=timeout, check=False)
     result = Result(words, done.returncode, done.stdout, done.stderr.decode(errors="replace"))
     assert expect is None or result.code == expect, result.show()
@@ -53,18 +52,19 @@ def weir_json(*arguments, **how):
     return weir(*arguments, "--json", **{"expect": 0, **how}).json
 
 
-def weir_measured(*arguments, expect=None, cgroup=None, stack=None, env=None, timeout=600):
+def weir_measured(*arguments, expect=None, before=(), stdin=None, cgroup=None, stack=None, address_space=None, env=None, cwd=None, timeout=600):
     """Like weir, but started from a small process, so that what the system says of it is of the command alone.
 
-    usage: max_rss, read_bytes, read_chars (bytes), cpu (seconds), and signal. `cgroup` is a folder to join, `stack` the limit of the stack.
+    usage: max_rss, {read,write}_bytes (of devices), {read,write}_chars (of calls), cpu (seconds). `cgroup` is a folder to join, `stack` and
+    `address_space` are limits; `before` are words in front of the command, of a program that ends by executing it; `stdin` a file to read from.
     """
-    words = [str(WEIR), *map(str, arguments)]
+    words = [*map(str, before), str(WEIR), *map(str, arguments)]
     report_from, report_to = os.pipe()
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, os.fdopen(report_from) as report:
-        how = {"command": words, "report": report_to, "cgroup": str(cgroup) if cgroup else None, "stack": stack}
+    with os.fdopen(os.memfd_create("out"), "w+b") as out, os.fdopen(os.memfd_create("err"), "w+b") as err, os.fdopen(report_from) as report:
+        how = {"command": words, "report": report_to, "cgroup": str(cgroup) if cgroup else None, "stack": stack, "address_space": address_space}
         launcher = [sys.executable, "-I", "-S", str(pathlib.Path(__file__).with_name("launch.py")), json.dumps(how)]
-        streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
-        process = subprocess.Popen(launcher, **streams, env=environment(**(env or {})), pass_fds=[report_to], start_new_session=True)
+        streams = {"stdin": stdin or subprocess.DEVNULL, "stdout": out, "stderr": err}
+        process = subprocess.Popen(launcher, **streams, cwd=cwd, env=environment(**(env or {})), pass_fds=[report_to], start_new_session=True)
         os.close(report_to)
         try:
             process.wait(timeout)

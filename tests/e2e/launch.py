@@ -19,7 +19,9 @@ def main():
                 procs.write(str(os.getpid()))
         if how["stack"]:
             resource.setrlimit(resource.RLIMIT_STACK, (how["stack"], how["stack"]))
-        os.execv(how["command"][0], how["command"])
+        if how["address_space"]:
+            resource.setrlimit(resource.RLIMIT_AS, (how["address_space"], how["address_space"]))
+        os.execvp(how["command"][0], how["command"])
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     with open(f"/proc/{child}/io", encoding="ascii") as lines:  # of the ended process, not yet reaped
         io = dict(line.split(": ") for line in lines.read().splitlines())
@@ -32,6 +34,8 @@ def main():
         "max_rss_at_least": own * 1024,  # this process, as a copy of which the child began
         "read_bytes": int(io["read_bytes"]),
         "read_chars": int(io["rchar"]),
+        "write_bytes": int(io["write_bytes"]),
+        "write_chars": int(io["wchar"]),
         "cpu": usage.ru_utime + usage.ru_stime,
     }
     with os.fdopen(how["report"], "w") as out:

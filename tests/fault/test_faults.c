@@ -266,7 +266,7 @@ static void test_late_reads(void **state) { with_script((struct wr_io_fault_scri
 /* Where the file system reads directly, one warning says that it no longer does; elsewhere there is nothing to refuse. */
 static void test_direct_refused(void **state)
 {
-    static const uint64_t fail_at[] = {1, 100}; /* while pinning, while streaming */
+    static const uint64_t fail_at[] = {1, 60}; /* while pinning, while streaming */
     with_script((struct wr_io_fault_script){0}, 0, UINT32_MAX);
     bool direct = last_io.direct;
     uint32_t usual = n_warnings;

@@ -434,10 +434,10 @@ static void test_failed_read(void **state)
         }
     }
     assert_true(failures > 10);
-    uint32_t sampled = r.plan.n_tape; /* at open the tape is read once for the disk's rate */
+    uint32_t filled = r.plan.n_slots; /* read at open */
     close_rig(&r);
 
-    wr_io_fault_script = (struct wr_io_fault_script){.fail_at = sampled + 9, .fail_count = 1, .fail_errno = EIO};
+    wr_io_fault_script = (struct wr_io_fault_script){.fail_at = filled + 9, .fail_count = 1, .fail_errno = EIO};
     s.io = "fault";
     open_rig(&r, &s);
     assert_false(run_pass(&r, true, UINT32_MAX, 0));
