@@ -31,16 +31,23 @@ static void *take(uint8_t **at, uint64_t bytes)
 static void rope_angles(struct wr_pass *p, uint32_t row, void *arg)
 {
     uint32_t n_half = p->model->hp.n_rot / 2;
-    wr_rope_angles(p->rows[row].position, p->inv_freq, n_half, p->rope_cos + row * n_half, p->rope_sin + row * n_half);
+    for (size_t i = 0; i < sizeof p->rope / sizeof *p->rope && p->rope[i].inv_freq != NULL; i++)
+        wr_rope_angles(p->rows[row].position, p->rope[i].inv_freq, n_half, p->rope[i].cos + row * n_half, p->rope[i].sin + row * n_half);
 }
 
-/* Rotates q and k of a row and stores its key and value. */
+/* Norms and rotates q and k of a row and stores its key and value. */
 static void store_row(struct wr_pass *p, uint32_t row, uint32_t il)
 {
     const struct wr_hparams *hp = &p->model->hp;
     uint32_t n_half = hp->n_rot / 2, position = p->rows[row].position;
     float *q = p->g + row * p->g_width, *k = q + hp->n_head * hp->head_dim, *v = k + hp->n_head_kv * hp->head_dim;
-    p->kernels->rope(q, hp->n_head + hp->n_head_kv, hp->head_dim, hp->n_rot, p->rope_cos + row * n_half, p->rope_sin + row * n_half, hp->rope_interleaved);
+    const struct wr_layer *l = &p->model->layers[il];
+    const struct wr_rope *rope = &p->rope[l->local];
+    for (uint32_t h = 0; l->q_norm != WR_NO_WEIGHT && h < hp->n_head + hp->n_head_kv; h++) {
+        const float *w = wr_pager_vector(p->pager, h < hp->n_head ? l->q_norm : l->k_norm);
+        p->kernels->rmsnorm(q + h * hp->head_dim, w, q + h * hp->head_dim, hp->head_dim, hp->eps);
+    }
+    p->kernels->rope(q, hp->n_head + hp->n_head_kv, hp->head_dim, hp->n_rot, rope->cos + row * n_half, rope->sin + row * n_half, hp->rope_interleaved);
     const struct wr_kv *kv = &p->kv[p->rows[row].sequence];
     for (uint32_t h = 0; h < hp->n_head_kv; h++) {
         struct wr_ref key = wr_kv_keys(kv, il, h, position, 1), value = wr_kv_values(kv, il, h, position, 1);
@@ -69,9 +76,9 @@ static void attend_pairs(struct attention *a, uint32_t head, uint32_t first, uin
 {
     struct wr_pass *p = a->p;
     const struct wr_hparams *hp = &p->model->hp;
-    uint32_t dim = hp->head_dim, last = 0;
+    uint32_t dim = hp->head_dim, window = p->model->layers[a->il].local ? hp->window : UINT32_MAX, begin = UINT32_MAX, last = 0;
     const float *q[WR_TILE_MAX_Q];
-    uint32_t position[WR_TILE_MAX_Q], from[WR_TILE_MAX_Q], to[WR_TILE_MAX_Q];
+    uint32_t position[WR_TILE_MAX_Q], oldest[WR_TILE_MAX_Q], from[WR_TILE_MAX_Q], to[WR_TILE_MAX_Q];
     float *m = take(&work, floats(WR_TILE_MAX_Q)), *l = take(&work, floats(WR_TILE_MAX_Q)), *o = take(&work, floats((uint64_t)WR_TILE_MAX_Q * dim));
     float *all_m = take(&work, floats(WR_TILE_MAX_Q)), *all_l = take(&work, floats(WR_TILE_MAX_Q)), *all_o = take(&work, floats((uint64_t)WR_TILE_MAX_Q * dim));
     const struct wr_kv *kv = &p->kv[p->rows[first / a->group].sequence];
@@ -91,20 +98,25 @@ static void attend_pairs(struct attention *a, uint32_t head, uint32_t first, uin
         uint32_t row = (first + i) / a->group, in_group = (first + i) % a->group;
         q[i] = p->g + row * p->g_width + (head * a->group + in_group) * dim;
         position[i] = p->rows[row].position;
+        oldest[i] = position[i] < window ? 0 : position[i] - window + 1;
+        if (oldest[i] < begin) begin = oldest[i];
         if (position[i] > last) last = position[i];
-        from[i] = 0;
         all_m[i] = -INFINITY;
         all_l[i] = 0;
     }
-    for (uint32_t span = 0; span <= last; span += WR_SPAN) {
+    begin = begin / WR_TILE * WR_TILE; /* tiles before it are seen by no query */
+    for (uint32_t span = begin / WR_SPAN * WR_SPAN; span <= last; span += WR_SPAN) {
         for (uint32_t i = 0; i < n_q; i++) {
             m[i] = -INFINITY;
             l[i] = 0;
         }
         memset(o, 0, n_q * dim * sizeof *o);
-        for (uint32_t base = span; base <= last && base < span + WR_SPAN; base += WR_TILE) {
+        for (uint32_t base = span > begin ? span : begin; base <= last && base < span + WR_SPAN; base += WR_TILE) {
             uint32_t n = last - base + 1 < WR_TILE ? last - base + 1 : WR_TILE;
-            for (uint32_t i = 0; i < n_q; i++) to[i] = position[i] < base ? 0 : position[i] - base + 1 < WR_TILE ? position[i] - base + 1 : WR_TILE;
+            for (uint32_t i = 0; i < n_q; i++) {
+                from[i] = oldest[i] < base ? 0 : oldest[i] - base;
+                to[i] = position[i] < base ? 0 : position[i] - base + 1 < WR_TILE ? position[i] - base + 1 : WR_TILE;
+            }
             struct wr_ref keys = wr_kv_keys(kv, a->il, head, base, n), values = wr_kv_values(kv, a->il, head, base, n);
             tile.k = wr_ref_address(p->device, &keys);
             tile.v = wr_ref_address(p->device, &values);
@@ -163,6 +175,6 @@ bool wr_attention(struct wr_pass *p, uint32_t il)
     if (!wr_pass_activate(p, p->h, p->h_width, WR_NO_WEIGHT, p->h, p->h_width, n_q)) return false;
     struct wr_product out = {l->o, l->o_bias, p->u, p->u_width};
     if (!wr_pass_products(p, &out, 1)) return false;
-    wr_pass_add(p, p->u, p->u_width);
+    wr_pass_add(p, p->u, p->u_width, l->attn_post_norm);
     return true;
 }

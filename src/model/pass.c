@@ -2,6 +2,7 @@
 #include "model/pass.h"
 
 #include <stdio.h>
+#include "base/num.h"
 
 #define HEAD_WORDS_PER_ROW 256 /* of the logits buffer, beyond one whole row: a tile then has work for every thread */
 
@@ -24,14 +25,16 @@ static uint64_t member_bytes(const struct wr_hparams *hp)
     return attention > WR_MATMUL_WORK_BYTES ? wr_round_up(attention, 64) : WR_MATMUL_WORK_BYTES;
 }
 
+static uint64_t n_ropes(const struct wr_hparams *hp) { return hp->window > 0 ? 2 : 1; }
+
 void wr_model_scratch(const struct wr_model *m, bool precise, uint64_t *base, uint64_t *per_row, uint64_t *per_thread)
 {
     const struct wr_hparams *hp = &m->hp;
     struct widths w = widths_of(hp);
-    *base = (uint64_t)hp->n_vocab * sizeof(float) + hp->n_rot / 2 * sizeof(float) + 16 * 64 +
+    *base = (uint64_t)hp->n_vocab * sizeof(float) + n_ropes(hp) * (hp->n_rot / 2) * sizeof(float) + 20 * 64 +
             2 * WR_ARENA_ALIGN; /* 64-byte alignment of each part, pages of the regions */
-    *per_row =
-        (hp->n_embd + w.h + w.g + w.u + hp->n_rot + HEAD_WORDS_PER_ROW) * sizeof(float) + w.k * (precise ? 2 : 1) + (w.k / WR_GROUP + 1) * 4 * sizeof(float);
+    *per_row = (hp->n_embd + w.h + w.g + w.u + n_ropes(hp) * hp->n_rot + HEAD_WORDS_PER_ROW) * sizeof(float) + w.k * (precise ? 2 : 1) +
+               (w.k / WR_GROUP + 1) * 4 * sizeof(float);
     *per_thread = member_bytes(hp) + wr_pager_seam_bytes(wr_plan_longest_row(m->uses, m->n_uses));
 }
 
@@ -57,9 +60,11 @@ uint64_t wr_pass_init(struct wr_pass *p, void *scratch, bool precise)
     p->h = take(&at, n * w.h * sizeof(float));
     p->g = take(&at, n * w.g * sizeof(float));
     p->u = take(&at, n * w.u * sizeof(float));
-    p->rope_cos = take(&at, n * (hp->n_rot / 2) * sizeof(float));
-    p->rope_sin = take(&at, n * (hp->n_rot / 2) * sizeof(float));
-    p->inv_freq = take(&at, hp->n_rot / 2 * sizeof(float));
+    for (uint32_t i = 0; i < n_ropes(hp); i++) {
+        p->rope[i].cos = take(&at, n * (hp->n_rot / 2) * sizeof(float));
+        p->rope[i].sin = take(&at, n * (hp->n_rot / 2) * sizeof(float));
+        p->rope[i].inv_freq = take(&at, hp->n_rot / 2 * sizeof(float));
+    }
     p->act.precise = precise;
     p->act.q8 = take(&at, precise ? 0 : n * w.k);
     p->act.q16 = take(&at, precise ? n * w.k * 2 : 0);
@@ -68,7 +73,9 @@ uint64_t wr_pass_init(struct wr_pass *p, void *scratch, bool precise)
     p->act.s16 = take(&at, n * (w.k / WR_GROUP + 1) * 2 * sizeof(float));
     p->logits = take(&at, (hp->n_vocab + n * HEAD_WORDS_PER_ROW) * sizeof(float));
     const float *factors = p->model->rope_factors != WR_NO_WEIGHT ? wr_pager_vector(p->pager, p->model->rope_factors) : NULL;
-    wr_rope_inv_freq(p->inv_freq, hp->n_rot, hp->rope_base, factors);
+    wr_rope_inv_freq(p->rope[0].inv_freq, hp->n_rot, hp->rope_base, factors);
+    for (uint32_t i = 0; i < hp->n_rot / 2; i++) p->rope[0].inv_freq[i] /= hp->rope_factor;
+    if (hp->window > 0) wr_rope_inv_freq(p->rope[1].inv_freq, hp->n_rot, hp->rope_base_local, factors);
     return (uint64_t)(at - (uint8_t *)scratch);
 }
 
@@ -169,6 +176,8 @@ struct activate {
     uint32_t k;
 };
 
+static const float *norm_weight(const struct wr_pass *p, uint32_t norm) { return norm != WR_NO_WEIGHT ? wr_pager_vector(p->pager, norm) : NULL; }
+
 static void activate_row(struct wr_pass *p, uint32_t row, void *arg)
 {
     const struct activate *a = arg;
@@ -182,7 +191,7 @@ static void activate_row(struct wr_pass *p, uint32_t row, void *arg)
 
 bool wr_pass_activate(struct wr_pass *p, const float *from, size_t ld, uint32_t norm, float *to, size_t to_ld, uint32_t k)
 {
-    struct activate a = {from, norm != WR_NO_WEIGHT ? wr_pager_vector(p->pager, norm) : NULL, ld, k};
+    struct activate a = {from, norm_weight(p, norm), ld, k};
     p->act.m = p->m;
     p->act.k = k;
     p->act.x = to;
@@ -191,15 +200,24 @@ bool wr_pass_activate(struct wr_pass *p, const float *from, size_t ld, uint32_t 
     return !atomic_load(&p->failed);
 }
 
+struct addend {
+    float *y;
+    const float *norm;
+    size_t ld;
+};
+
 static void add_row(struct wr_pass *p, uint32_t row, void *arg)
 {
-    const struct activate *a = arg;
-    p->kernels->add(p->x + (size_t)row * p->model->hp.n_embd, a->from + row * a->ld, p->model->hp.n_embd);
+    const struct addend *a = arg;
+    const struct wr_hparams *hp = &p->model->hp;
+    float *y = a->y + row * a->ld;
+    if (a->norm != NULL) p->kernels->rmsnorm(y, a->norm, y, hp->n_embd, hp->eps);
+    p->kernels->add(p->x + (size_t)row * hp->n_embd, y, hp->n_embd);
 }
 
-void wr_pass_add(struct wr_pass *p, const float *y, size_t ld)
+void wr_pass_add(struct wr_pass *p, float *y, size_t ld, uint32_t norm)
 {
-    struct activate a = {.from = y, .ld = ld};
+    struct addend a = {y, norm_weight(p, norm), ld};
     wr_pass_each_row(p, add_row, &a);
 }
 
@@ -207,7 +225,9 @@ static void embed(void *user, size_t i, const void *row)
 {
     struct wr_pass *p = user;
     const struct wr_hparams *hp = &p->model->hp;
-    p->model->uses[p->model->token_embd].tensor->quant->decode_f32(row, p->x + i * hp->n_embd, hp->n_embd);
+    float *x = p->x + i * hp->n_embd;
+    p->model->uses[p->model->token_embd].tensor->quant->decode_f32(row, x, hp->n_embd);
+    for (uint32_t d = 0; hp->embedding_scale != 0 && d < hp->n_embd; d++) x[d] *= hp->embedding_scale;
 }
 
 static int embed_rows(struct wr_pass *p, weir_err *err)
@@ -222,6 +242,14 @@ static int embed_rows(struct wr_pass *p, weir_err *err)
         if (rc < 0) return rc;
     }
     return 0;
+}
+
+static void cap_row(struct wr_pass *p, uint32_t row, void *arg)
+{
+    const uint32_t n_words = *(const uint32_t *)arg;
+    const float cap = p->model->hp.final_softcap;
+    float *logits = p->logits + (size_t)row * n_words;
+    for (uint32_t i = 0; i < n_words; i++) logits[i] = cap * wr_tanh(logits[i] / cap);
 }
 
 /* Final norm and head for the rows that want logits, gathered at the front of h. */
@@ -239,6 +267,7 @@ static int run_head(struct wr_pass *p, wr_head_fn *fn, void *user, weir_err *err
     int rc = 0;
     if (!wr_pass_activate(p, p->x, hp->n_embd, p->model->output_norm, p->h, p->h_width, hp->n_embd)) goto failed;
     uint32_t words_per_item = wr_pager_item_rows(p->pager, p->model->output), n_all = wr_pager_items(p->pager, p->model->output);
+    const float *bias = p->model->output_bias != WR_NO_WEIGHT ? wr_pager_vector(p->pager, p->model->output_bias) : NULL;
     uint64_t room = (hp->n_vocab + (uint64_t)p->max_rows * HEAD_WORDS_PER_ROW) / n_want;
     uint32_t n_tile = room >= hp->n_vocab ? n_all : (uint32_t)(room / words_per_item);
     for (uint32_t item = 0; item < n_all && rc == 0; item += n_tile) {
@@ -248,9 +277,11 @@ static int run_head(struct wr_pass *p, wr_head_fn *fn, void *user, weir_err *err
         struct wr_product product = {p->model->output, WR_NO_WEIGHT, p->logits - word, n_words};
         struct products s = {.p = p, .product = &product, .first_item = item, .n_items = n};
         wr_team_run(p->team, products_member, &s);
+        for (uint32_t i = 0; bias != NULL && i < n_want; i++) p->kernels->add(p->logits + (size_t)i * n_words, bias + word, n_words);
         if (!atomic_load(&p->failed) && !p->kernels->all_finite(p->logits, (size_t)n_want * n_words))
             wr_pass_fail(p, WEIR_E_NONFINITE, "a logit of words %u to %u is not finite: the output weights are damaged", word, word + n_words - 1);
         if (atomic_load(&p->failed)) goto failed;
+        if (hp->final_softcap != 0) wr_pass_each_row(p, cap_row, &n_words);
         wr_guard_leave(); /* the caller's code may allocate */
         rc = fn(user, word, n_words, n_want, p->logits);
         wr_guard_enter("a pass");

@@ -39,8 +39,10 @@ struct wr_pass {
     /* Scratch, [max_rows][width] each. */
     float *x, *h, *g, *u; /* n_embd; max(n_embd, heads); max(q + k + v, n_ff); max(n_ff, n_embd) */
     size_t h_width, g_width, u_width;
-    float *rope_cos, *rope_sin; /* n_rot / 2 */
-    float *inv_freq;            /* [n_rot / 2], once */
+    struct wr_rope {
+        float *cos, *sin; /* [max_rows][n_rot / 2] */
+        float *inv_freq;  /* [n_rot / 2], once */
+    } rope[2];            /* global layers; local ones, where the model has them */
     struct wr_act act;
     float *logits;        /* a tile of the head's output, or one row of it */
     uint8_t *member_work; /* [members][member_bytes] */
@@ -76,10 +78,12 @@ struct wr_product {
 bool wr_pass_products(struct wr_pass *, const struct wr_product *, uint32_t n);
 /* act = rmsnorm(from) [m][k] with the norm weight, or `from` itself where norm is WR_NO_WEIGHT, rounded by rule d; `to` keeps the f32 values (float weights read them). */
 bool wr_pass_activate(struct wr_pass *, const float *from, size_t ld, uint32_t norm, float *to, size_t to_ld, uint32_t k);
-void wr_pass_add(struct wr_pass *, const float *y, size_t ld); /* x += y */
+void wr_pass_add(struct wr_pass *, float *y, size_t ld, uint32_t norm); /* x += rmsnorm(y) with the norm weight, or y itself: WR_NO_WEIGHT */
 
-bool wr_attention(struct wr_pass *, uint32_t il); /* x += attention(norm(x)), with RoPE and the layer's biases */
-bool wr_ffn_silu(struct wr_pass *, uint32_t il);  /* x += down(silu(gate(norm(x))) * up(norm(x))) */
+typedef void wr_gate_fn(float *gate, const float *up, size_t n); /* gate = act(gate) * up */
+/* With the layer's biases and post-norms, where it has them: */
+bool wr_attention(struct wr_pass *, uint32_t il);         /* x += attention(norm(x)), with norms of q and k, RoPE and the window */
+bool wr_ffn(struct wr_pass *, uint32_t il, wr_gate_fn *); /* x += down(act(gate(norm(x))) * up(norm(x))) */
 
 /* Work space of one member inside attention. */
 uint64_t wr_attention_work_bytes(uint32_t head_dim);

@@ -26,16 +26,21 @@ def relative_error(values, reference):
     return (np.abs(values - reference).max(axis=1) / np.abs(reference).max(axis=1)).max()
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["plain", "full"])
+GRAPHS = [(arch, full) for arch in tiny_model.ARCHES for full in (False, True)]
+NAMES = [f"{arch} {'full' if full else 'plain'}" for arch, full in GRAPHS]
+
+
+@pytest.fixture(scope="module", params=GRAPHS, ids=NAMES)
 def golden(request):
-    file = np.load(GOLDEN / "tiny-llama.npz")
-    return request.param, file["rows"], file["full" if request.param else "plain"]
+    arch, full = request.param
+    file = np.load(GOLDEN / f"tiny-{arch}.npz")
+    return {"arch": arch, "full": full}, file["rows"], file["full" if full else "plain"]
 
 
 def test_oracle_equals_its_golden_values(golden, tmp_path):
     """So that a change of the oracle, or of the libraries under it, is seen as one. 600 positions are enough for that."""
-    full, rows, expected = golden
-    model = forward.Model(tiny_model.write(tmp_path / "m.gguf", full=full), np.float64)
+    graph, rows, expected = golden
+    model = forward.Model(tiny_model.write(tmp_path / "m.gguf", **graph), np.float64)
     (states,) = forward.hidden_states(model, tiny_ids(600))
     rows = rows[rows < 600]
     assert relative_error(forward.logits(model, states[rows]), expected[: len(rows)]) < 1e-6
@@ -44,10 +49,10 @@ def test_oracle_equals_its_golden_values(golden, tmp_path):
 @pytest.mark.parametrize("chunk", (512, 100))
 def test_float_weights(golden, tmp_path, say, chunk):
     """4,200 positions: beyond one tile of attention (256) and one span (4,096)."""
-    full, rows, expected = golden
-    model = tiny_model.write(tmp_path / "m.gguf", full=full)
+    graph, rows, expected = golden
+    model = tiny_model.write(tmp_path / "m.gguf", **graph)
     error = relative_error(weir_logits(tmp_path, model, tiny_ids(4200), "--chunk", chunk)[rows], expected)
-    say(f"measured: F32 weights, {'full' if full else 'plain'} graph, chunk {chunk}: relative error {error:.1e}")
+    say(f"measured: F32 weights, {graph['arch']} {'full' if graph['full'] else 'plain'}, chunk {chunk}: relative error {error:.1e}")
     assert error <= 1e-4
 
 
@@ -59,12 +64,12 @@ def test_float_weights(golden, tmp_path, say, chunk):
     ("Q4_0", True, 5e-4), ("Q4_1", True, 5e-4), ("Q8_0", True, 5e-4),
     ("Q4_0", False, 0.1), ("Q4_1", False, 0.1), ("Q8_0", False, 0.1),
 ])
-@pytest.mark.parametrize("full", [False, True], ids=["plain", "full"])
-def test_formats(tmp_path, say, kind, precise, bound, full):
+@pytest.mark.parametrize("arch, full", GRAPHS, ids=NAMES)
+def test_formats(tmp_path, say, kind, precise, bound, arch, full):
     ids = tiny_ids(600)
-    path = tiny_model.write(tmp_path / "m.gguf", kind, full)
+    path = tiny_model.write(tmp_path / "m.gguf", kind, full, arch=arch)
     model = forward.Model(path, np.float64)
     (states,) = forward.hidden_states(model, ids)
     error = relative_error(weir_logits(tmp_path, path, ids, *(["--precise"] if precise else [])), forward.logits(model, states))
-    say(f"measured: {kind} weights{', --precise' if precise else ''}, {'full' if full else 'plain'} graph: relative error {error:.1e}")
+    say(f"measured: {kind} weights{', --precise' if precise else ''}, {arch} {'full' if full else 'plain'}: relative error {error:.1e}")
     assert error <= bound
