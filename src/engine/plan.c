@@ -34,6 +34,15 @@ static int token_id(const struct wr_catalog *c, const char *key, uint32_t n_toke
     return 0;
 }
 
+/* Byte-pair vocabularies need no scores, but those of another length or type are those of another vocabulary. */
+static int check_scores(const struct wr_catalog *c, uint64_t n_tokens, weir_err *err)
+{
+    const char *key = "tokenizer.ggml.scores";
+    const struct wr_meta *m = wr_catalog_meta(c, key);
+    if (m == NULL || (m->type == WR_META_ARRAY && m->count == n_tokens && (m->element == WR_META_F32 || m->element == WR_META_I32))) return 0;
+    return wr_err(err, WEIR_E_FORMAT, "%s: key %s is not an array of %llu numbers (f32)", wr_file_label(c->files[0].path), key, (unsigned long long)n_tokens);
+}
+
 static int read_vocab_config(weir_plan *p, weir_err *err)
 {
     const struct wr_catalog *c = &p->catalog;
@@ -54,6 +63,7 @@ static int read_vocab_config(weir_plan *p, weir_err *err)
     v->n_tokens = (uint32_t)tokens->count;
     v->n_merges = merges != NULL ? (uint32_t)merges->count : 0;
     v->token_bytes = tokens->bytes > 8 * tokens->count ? tokens->bytes - 8 * tokens->count : 0;
+    if ((rc = check_scores(c, tokens->count, err)) < 0) return rc;
     struct {
         const char *key;
         int32_t *id;

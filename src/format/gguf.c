@@ -22,6 +22,8 @@
 #define ALIGNMENT_MIN 8                  /* so that every element of every format is naturally aligned in the file */
 #define ALIGNMENT_DEFAULT 32
 
+#define INCOMPLETE "; the file is incomplete or damaged, download it again"
+
 struct parser {
     struct wr_catalog *catalog; /* of this file alone */
     struct wr_catalog_index *index;
@@ -56,8 +58,7 @@ static uint64_t left(const struct parser *p) { return p->size - p->at; }
 
 static int ended(struct parser *p, uint64_t wanted)
 {
-    return fail(p, WEIR_E_FORMAT, "needs %" PRIu64 " bytes at %" PRIu64 ", the file has %" PRIu64 ": it is incomplete or damaged; download it again", wanted,
-        p->at, p->size);
+    return fail(p, WEIR_E_FORMAT, "needs %" PRIu64 " bytes at %" PRIu64 ", the file has %" PRIu64 INCOMPLETE, wanted, p->at, p->size);
 }
 
 static int take(struct parser *p, void *dst, size_t n)
@@ -193,7 +194,7 @@ static int take_array(struct parser *p, struct wr_meta *meta)
 
     uint64_t least = meta->element == WR_META_STRING ? 8 : wr_meta_width[meta->element], bytes;
     if (!wr_mul_u64(meta->count, least, &bytes) || bytes > left(p))
-        return fail(p, WEIR_E_FORMAT, "an array of %" PRIu64 " elements does not fit the %" PRIu64 " bytes left" WR_DAMAGED, meta->count, left(p));
+        return fail(p, WEIR_E_FORMAT, "an array of %" PRIu64 " elements does not fit the %" PRIu64 " bytes left" INCOMPLETE, meta->count, left(p));
     if (meta->element != WR_META_STRING) {
         meta->bytes = bytes;
         return skip(p, bytes);
@@ -393,7 +394,7 @@ static int take_counts(struct parser *p, uint64_t *n_tensors, uint64_t *n_metas)
 
     if (*n_metas > left(p) / META_MIN_BYTES || *n_tensors > (left(p) - *n_metas * META_MIN_BYTES) / TENSOR_MIN_BYTES)
         return fail(
-            p, WEIR_E_FORMAT, "%" PRIu64 " keys and %" PRIu64 " tensors do not fit the %" PRIu64 " bytes left" WR_DAMAGED, *n_metas, *n_tensors, left(p));
+            p, WEIR_E_FORMAT, "%" PRIu64 " keys and %" PRIu64 " tensors do not fit the %" PRIu64 " bytes left" INCOMPLETE, *n_metas, *n_tensors, left(p));
     if (*n_metas > N_METAS_MAX || *n_tensors > WR_CATALOG_TENSORS_MAX)
         return fail(p, WEIR_E_UNSUPPORTED, "%" PRIu64 " keys and %" PRIu64 " tensors, at most %u and %u are read" WR_CONVERT, *n_metas, *n_tensors, N_METAS_MAX,
             WR_CATALOG_TENSORS_MAX);
