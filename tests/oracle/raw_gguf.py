@@ -46,15 +46,17 @@ def key(name, value):
 def build(keys, tensors, alignment=32, version=3, n_keys=None, n_tensors=None):
     """The file's bytes. `keys`: dictionary of Value, or a list of pairs, where a key may be there twice; the two counts may lie."""
     pairs = list(keys.items()) if isinstance(keys, dict) else keys
-    head = b"GGUF" + struct.pack("<IQQ", version, len(tensors) if n_tensors is None else n_tensors, len(pairs) if n_keys is None else n_keys)
-    head += b"".join(key(name, value) for name, value in pairs)
-    body = b""
+    head = [b"GGUF" + struct.pack("<IQQ", version, len(tensors) if n_tensors is None else n_tensors, len(pairs) if n_keys is None else n_keys)]
+    head += [key(name, value) for name, value in pairs]
+    body, at = [], 0
     for t in tensors:
-        offset = len(body) if t.offset is None else t.offset
-        head += text(t.name) + struct.pack(f"<I{len(t.shape)}QIQ", len(t.shape), *t.shape, t.type, offset)
+        offset = at if t.offset is None else t.offset
+        head.append(text(t.name) + struct.pack(f"<I{len(t.shape)}QIQ", len(t.shape), *t.shape, t.type, offset))
         if t.offset is None:
-            body += t.data + bytes(-len(t.data) % alignment)
-    return head + bytes(-len(head) % alignment) + body
+            body += [t.data, bytes(-len(t.data) % alignment)]
+            at += len(t.data) + len(body[-1])
+    head = b"".join(head)
+    return b"".join([head, bytes(-len(head) % alignment), *body])
 
 
 def parse(raw):
