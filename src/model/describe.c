@@ -142,9 +142,9 @@ int wr_model_shape(struct wr_model *m, const struct wr_catalog *c, const struct 
 static int use(struct wr_model *m, const struct wr_catalog *c, enum wr_use_class class, enum wr_presence presence, uint32_t *index, const char *name,
     uint64_t ne0, uint64_t ne1, weir_err *err)
 {
-    const char *file = wr_file_label(c->files[0].path);
-    *index = WR_NO_WEIGHT;
     const struct wr_tensor *t = presence != WR_ABSENT ? wr_catalog_tensor(c, name) : NULL;
+    const char *file = wr_file_label(c->files[t != NULL ? t->file : 0].path);
+    *index = WR_NO_WEIGHT;
     if (t == NULL && presence != WR_REQUIRED) return 0;
     if (t == NULL) return wr_err(err, WEIR_E_FORMAT, "%s: tensor %s is missing", file, name);
     if (t->ne[0] != ne0 || t->n_rows != ne1)

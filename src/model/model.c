@@ -27,7 +27,7 @@ int wr_model_open(struct wr_model *m, const struct wr_catalog *c, struct wr_ledg
     for (size_t i = 0; name != NULL && i < sizeof arches / sizeof *arches; i++)
         if (strcmp(arches[i]->name, name) == 0) m->arch = arches[i];
     if (m->arch == NULL)
-        return wr_err(err, WEIR_E_UNSUPPORTED, "%s: architecture '%s' is not supported (supported:%s)", wr_file_label(c->files[0].path),
+        return wr_err(err, WEIR_E_UNSUPPORTED, "%s: key general.architecture is '%s', which is not supported (supported:%s)", wr_file_label(c->files[0].path),
             name != NULL ? name : "", arch_names);
 
     m->max_uses = (uint32_t)c->n_tensors + 1;
@@ -38,8 +38,8 @@ int wr_model_open(struct wr_model *m, const struct wr_catalog *c, struct wr_ledg
     /* A tensor that the family does not know means another graph than the one that would be computed. */
     for (uint64_t i = 0; rc == 0 && i < c->n_tensors; i++)
         if (!m->used[i])
-            rc = wr_err(err, WEIR_E_UNSUPPORTED, "%s: tensor %s is not part of the '%s' graph as weir knows it", wr_file_label(c->files[0].path),
-                c->tensors[i].name, m->arch->name);
+            rc = wr_err(err, WEIR_E_UNSUPPORTED, "%s: tensor %s is not part of the '%s' graph as weir knows it",
+                wr_file_label(c->files[c->tensors[i].file].path), c->tensors[i].name, m->arch->name);
     if (rc < 0) wr_model_close(m);
     return rc;
 }

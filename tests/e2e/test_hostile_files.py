@@ -326,7 +326,7 @@ def test_c13_experts(give, content, fused):
     line = give(raw_gguf.build(keys, tensors), 4, "llama.expert_count", 4)
     assert "damaged" not in line and "truncated" not in line and "incomplete" not in line
     other = {k.replace("llama.", "qwen3moe."): v for k, v in keys.items()}
-    line = give(raw_gguf.build({**other, "general.architecture": Value(STRING, "qwen3moe")}, tensors), 4, "architecture", "qwen3moe")
+    line = give(raw_gguf.build({**other, "general.architecture": Value(STRING, "qwen3moe")}, tensors), 4, "general.architecture", "qwen3moe")
     assert "damaged" not in line and "truncated" not in line and "incomplete" not in line
 
 

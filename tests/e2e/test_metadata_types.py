@@ -61,7 +61,7 @@ def try_one(path, key, kind):
     return None, done.returncode
 
 
-def test_every_key_with_every_type(tmp_path, say):
+def test_c9_every_key_with_every_type(tmp_path, say):
     assert len(TYPES) == 13
     cases = [(key, kind) for key in KEYS for kind in TYPES]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
@@ -84,7 +84,7 @@ def test_every_key_with_every_type(tmp_path, say):
 
 @pytest.mark.parametrize("key", ("tokenizer.ggml.tokens", "tokenizer.ggml.merges", "tokenizer.ggml.token_type"))
 @pytest.mark.parametrize("element", [kind for kind in TYPES if kind != V.ARRAY])
-def test_arrays_of_every_type(tmp_path, key, element):
+def test_c5_c9_arrays_of_every_type(tmp_path, key, element):
     """Of the right length, and elements of any type."""
     right = (V.INT32, V.UINT32) if key.endswith("token_type") else (V.STRING,)
 

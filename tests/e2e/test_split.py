@@ -149,7 +149,7 @@ def test_c6_foreign_part(tmp_path, content):
     refused(parts[0], 1, parts[1].name, tensors[2].name, "twice")
     other = raw_gguf.Tensor(tensors[5].name, tensors[5].shape[:-1] + [tensors[5].shape[-1] * 2], tensors[5].type, tensors[5].data * 2)
     with_part(raw_gguf.split_keys(1, 3, len(tensors)), [other, *tensors[6:9]])
-    refused(parts[0], 1, tensors[5].name, "shape")
+    refused(parts[0], 1, parts[1].name, tensors[5].name, "shape")
     with_part(keys, tensors)
     for model in parts:
         refused(model, 1, parts[1].name, "split.", "is missing")
