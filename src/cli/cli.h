@@ -9,6 +9,7 @@
 #define WR_CLI_CLI_H
 
 #include <jansson.h>
+#include <pthread.h>
 #include "base/mem.h"
 #include "base/outfile.h"
 #include "cli/args.h"
@@ -27,6 +28,8 @@ struct wr_cli_out {
     size_t n;
     uint64_t written; /* bytes put so far */
     int failed;       /* errno of the first write that failed; later output is dropped */
+    bool terminal;
+    bool unfinished; /* what was written last is no whole line */
 };
 void wr_cli_put(struct wr_cli_out *, const char *bytes, size_t n);
 void wr_cli_printf(struct wr_cli_out *, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -52,10 +55,15 @@ struct wr_cli {
     /* No allocation: warnings come from inside the engine, from any thread. */
     _Atomic uint32_t n_warnings;
     char warning[WR_CLI_WARNINGS][256];
-    struct {
-        bool terminal, shown;
-        char phase[32];
-        uint64_t began_ns, began_done, printed_ns, done;
+    struct { /* progress.c; under the lock */
+        pthread_mutex_t lock;
+        pthread_t thread;
+        _Atomic uint32_t bell; /* futex of the thread */
+        bool terminal, started, stop, armed, shown, behind;
+        char phase[32], unit[16];
+        uint64_t number, done, total;
+        uint64_t first_ns, armed_ns, began_ns, began_done, printed_ns; /* of the process, the phase, its rate, the line */
+        uint64_t window_ns[2], window_bytes[2];
     } progress;
 };
 
@@ -63,9 +71,22 @@ void wr_cli_notice(struct wr_cli *, const char *format, ...) __attribute__((form
 void wr_cli_warn(struct wr_cli *, const char *format, ...) __attribute__((format(printf, 2, 3)));   /* and kept for "warnings" */
 void wr_cli_log(void *cli, enum weir_log_level, const char *line);                                  /* a weir_log_fn */
 
-/* A weir_progress_fn: on a terminal one line, rewritten at most 10 times a second; elsewhere nothing, with -v a line every 10 s. */
-void wr_cli_progress(void *cli, const char *phase, uint64_t done, uint64_t total, const char *unit);
+/* ---- progress (progress.c) ------------------------------------------------------------- */
+
+/* On a terminal one line, rewritten ten times a second from 0.3 s on; elsewhere nothing, with -v a line every 10 s. */
+void wr_cli_progress_init(struct wr_cli *, bool terminal);
+void wr_cli_progress_end(struct wr_cli *);
+/* Something begins that may take long: says so until _clear. number: of the token, 0 for none. */
+void wr_cli_progress_begin(struct wr_cli *, const char *phase, uint64_t number);
+void wr_cli_progress(void *cli, const char *phase, uint64_t done, uint64_t total, const char *unit); /* a weir_progress_fn */
 void wr_cli_progress_clear(struct wr_cli *);
+/* Text of the answer, to standard output; progress goes on behind it. */
+int wr_cli_answer(struct wr_cli *, const char *text, size_t n, weir_err *);
+/* A whole line to standard error, between what the others write there. Any thread. */
+void wr_cli_line(struct wr_cli *, const char *line);
+void wr_cli_direct(const char *text); /* to standard error, at once */
+
+/* ---- limits ---------------------------------------------------------------------------- */
 
 /* The command's own buffers are bounded too: while only text is open (`early`), by half of what the budget leaves; later by what the plan's text
  * account sets apart for the caller, and 2 MiB of the process account. */

@@ -23,6 +23,7 @@ struct chat {
     size_t n_messages, capacity;
     char *answer;
     size_t n_answer, answer_capacity;
+    uint64_t n_tokens;           /* of the answer */
     char *set[WR_CLI_N_OPTIONS]; /* values given by /set */
     weir_err *err;
 };
@@ -76,10 +77,16 @@ static int on_text(void *user, const char *text, size_t n)
     if (code) return code;
     memcpy(chat->answer + chat->n_answer, text, n);
     chat->n_answer += n;
-    wr_cli_progress_clear(chat->cli);
     if (chat->cli->json) return 0; /* the whole answer is one object, at its end */
-    wr_cli_put(&chat->cli->out, text, n);
-    return wr_cli_flush(&chat->cli->out, chat->err);
+    return wr_cli_answer(chat->cli, text, n, chat->err);
+}
+
+static int on_token(void *user, int32_t id)
+{
+    (void)id;
+    struct chat *chat = user;
+    wr_cli_progress_begin(chat->cli, "decode", ++chat->n_tokens + 1);
+    return 0;
 }
 
 static int render(struct chat *chat, char **text, weir_err *err)
@@ -103,13 +110,14 @@ static int answer(struct chat *chat, enum weir_finish *finish, weir_err *err)
     size_t n = 0;
     uint32_t n_ctx = weir_engine_plan(chat->engine)->n_ctx;
     chat->n_answer = 0;
+    chat->n_tokens = 0;
+    wr_cli_progress_begin(chat->cli, "prefill", 0);
     int code = render(chat, &text, err);
     if (code == 0) code = weir_tokenize(chat->engine, text, strlen(text), true, true, &ids, &n, err);
     if (code == 0 && n >= n_ctx)
         code = wr_err(
             err, WEIR_E_CONTEXT, "the conversation has %zu tokens and the context %u positions; /undo, /clear, or start with -c %zu or more", n, n_ctx, n + 1);
     if (code == 0) code = weir_session_set(chat->session, ids, n, err);
-    wr_cli_progress_clear(chat->cli);
     if (code == 0 && chat->sampling.n_given && chat->sampling.n_max == 0) {
         *finish = WEIR_FINISH_LENGTH;
     } else if (code == 0) {
@@ -122,6 +130,7 @@ static int answer(struct chat *chat, enum weir_finish *finish, weir_err *err)
             .special = chat->cli->args.count[WR_CLI_SPECIAL] > 0,
             .ignore_eos = chat->cli->args.count[WR_CLI_IGNORE_EOS] > 0,
             .text = on_text,
+            .token = on_token,
             .user = chat,
         };
         code = weir_session_generate(chat->session, &how, finish, err);
@@ -139,6 +148,7 @@ static int turn(struct chat *chat, const char *line, size_t n, weir_err *err)
     int code = add_message(chat, "user", line, n, err);
     if (code) return code;
     code = answer(chat, &finish, err);
+    wr_cli_progress_clear(cli);
     bool interrupted = code == WEIR_E_CANCELLED || finish == WEIR_FINISH_INTERRUPTED;
     if (code) {
         drop_message(chat);
@@ -307,10 +317,11 @@ static int open_and_talk(struct chat *chat, weir_err *err)
     if (code == 0) code = wr_tool_check_chat(chat->model, &options, err);
     wr_cli_limit_text(cli, weir_plan_get(chat->plan), false);
     cli->line_max = (size_t)weir_plan_get(chat->plan)->n_ctx * 64 + 65536;
+    wr_cli_progress_begin(cli, "load", 0);
     if (code == 0) code = weir_engine_open(&chat->engine, chat->plan, err);
+    wr_cli_progress_clear(cli);
     if (code) return code;
     chat->plan = NULL;
-    wr_cli_progress_clear(cli);
     code = weir_session_open(&chat->session, chat->engine, err);
     if (code == 0) code = wr_cli_editor_open(&chat->editor, cli, !chat->interactive, err);
     if (code) return code;

@@ -163,11 +163,13 @@ static int evaluate(struct eval *eval, weir_err *err)
 {
     struct wr_cli *cli = eval->cli;
     uint64_t hash = 0;
+    wr_cli_progress_begin(cli, "load", 0);
     int code = weir_engine_open(&eval->engine, eval->plan, err);
     if (code) return code;
     eval->plan = NULL;
     code = weir_session_open(&eval->session, eval->engine, err);
     if (code) return code;
+    wr_cli_progress_begin(cli, "prefill", 0);
     code = weir_session_eval(eval->session, eval->ids, eval->n, on_tile, eval, err);
     wr_cli_progress_clear(cli);
     if (code == 0 && eval->n_scored != eval->n - 1)

@@ -38,6 +38,7 @@ int wr_cli_cmd_plan(struct wr_cli *cli, weir_err *err)
     if (code == 0) code = wr_cli_no_more_arguments(cli, next, err);
     if (code == 0) code = wr_cli_engine_options(cli, err);
     if (code == 0) code = weir_plan_open(&plan, path, &cli->options, err);
+    wr_cli_progress_clear(cli);
     if (code) return code;
     if (cli->args.count[WR_CLI_TAPE]) code = write_tape(cli, plan, cli->args.value[WR_CLI_TAPE], err);
     if (code == 0) {

@@ -3,7 +3,6 @@
 #include "engine/tools.h"
 
 #include <string.h>
-#include <unistd.h>
 #include "base/utf8.h"
 
 struct run {
@@ -21,7 +20,7 @@ struct run {
     size_t n_text, text_capacity;
     int32_t *ids;
     size_t n_ids, ids_capacity;
-    char last; /* byte of the text */
+    uint64_t n_tokens;
     weir_err *err;
 };
 
@@ -32,7 +31,6 @@ static int on_text(void *user, const char *text, size_t n)
 {
     struct run *run = user;
     if (n == 0) return 0;
-    run->last = text[n - 1];
     if (run->cli->json) {
         int code = wr_cli_grow(&run->cli->ledger, (void **)&run->text, &run->text_capacity, run->n_text, n, 1, run->err);
         if (code) return code;
@@ -40,14 +38,14 @@ static int on_text(void *user, const char *text, size_t n)
         run->n_text += n;
         return 0;
     }
-    wr_cli_progress_clear(run->cli);
-    wr_cli_put(&run->cli->out, text, n);
-    return wr_cli_flush(&run->cli->out, run->err);
+    return wr_cli_answer(run->cli, text, n, run->err);
 }
 
 static int on_token(void *user, int32_t id)
 {
     struct run *run = user;
+    wr_cli_progress_begin(run->cli, "decode", ++run->n_tokens + 1);
+    if (!run->cli->json) return 0;
     int code = wr_cli_grow(&run->cli->ledger, (void **)&run->ids, &run->ids_capacity, run->n_ids, 1, sizeof *run->ids, run->err);
     if (code == 0) run->ids[run->n_ids++] = id;
     return code;
@@ -99,8 +97,8 @@ static int tokenize(struct run *run, uint32_t n_ctx, weir_err *err)
 static int generate(struct run *run, struct wr_cli_result *result, weir_err *err)
 {
     const struct wr_cli_args *args = &run->cli->args;
+    wr_cli_progress_begin(run->cli, "prefill", 0);
     int code = weir_session_set(run->session, run->prompt_ids, run->n_prompt, err);
-    wr_cli_progress_clear(run->cli);
     if (code == WEIR_E_CANCELLED) {
         result->finish = WEIR_FINISH_INTERRUPTED;
         return 0;
@@ -117,7 +115,7 @@ static int generate(struct run *run, struct wr_cli_result *result, weir_err *err
         .special = args->count[WR_CLI_SPECIAL] > 0,
         .ignore_eos = args->count[WR_CLI_IGNORE_EOS] > 0,
         .text = on_text,
-        .token = run->cli->json ? on_token : NULL,
+        .token = on_token,
         .user = run,
     };
     return weir_session_generate(run->session, &how, &result->finish, err);
@@ -127,16 +125,17 @@ static int open_and_run(struct run *run, weir_err *err)
 {
     struct wr_cli *cli = run->cli;
     struct wr_cli_result result = {.seed = run->sampling.sampling.seed};
+    wr_cli_progress_begin(cli, "load", 0);
     int code = weir_engine_open(&run->engine, run->plan, err);
     if (code) return code;
     run->plan = NULL;
-    wr_cli_progress_clear(cli);
     code = weir_session_open(&run->session, run->engine, err);
     if (code == 0) code = generate(run, &result, err);
     if (code) return code;
 
+    wr_cli_progress_clear(cli);
     wr_cli_check_peak(cli, weir_engine_plan(run->engine));
-    if (!cli->json && isatty(STDOUT_FILENO) && run->last && run->last != '\n') wr_cli_put(&cli->out, "\n", 1);
+    if (!cli->json && cli->out.terminal && cli->out.unfinished) wr_cli_put(&cli->out, "\n", 1);
     if (cli->json) {
         result.engine = run->engine;
         result.session = run->session;

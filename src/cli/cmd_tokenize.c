@@ -14,6 +14,7 @@ static int open_text(struct wr_cli *cli, weir_engine **engine, size_t *next, wei
     int code = wr_cli_model_path(cli, &path, next, err);
     if (code == 0) code = wr_cli_engine_options(cli, err);
     if (code == 0) code = weir_engine_open_text(engine, path, &cli->options, err);
+    wr_cli_progress_clear(cli);
     return code;
 }
 

@@ -47,6 +47,7 @@ static void close_input(int fd)
 int wr_cli_text_read_file(struct wr_cli *cli, const char *path, uint64_t max_bytes, struct wr_cli_text *text, weir_err *err)
 {
     int fd;
+    wr_cli_progress_clear(cli); /* the wait is for whoever writes the text */
     int code = open_input(path, &fd, err);
     if (code) return code;
     struct stat about;

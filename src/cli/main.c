@@ -86,11 +86,12 @@ int main(int argc, char **argv)
     wr_cli_signals_init();
     wr_ledger_init(&cli.ledger);
     const char *terminal = getenv("TERM");
-    cli.progress.terminal = isatty(STDERR_FILENO) && terminal && strcmp(terminal, "dumb") != 0;
+    wr_cli_progress_init(&cli, isatty(STDERR_FILENO) && terminal && strcmp(terminal, "dumb") != 0);
+    cli.out.terminal = isatty(STDOUT_FILENO);
     cli.json = wants_json(argc, argv);
 
     int code = execute(&cli, argc, argv, &err);
-    wr_cli_progress_clear(&cli);
+    wr_cli_progress_end(&cli);
     int flushed = wr_cli_flush(&cli.out, err.text[0] ? NULL : &err);
     if (code == 0) code = flushed;
     /* The reader of a pipe has what it wanted: no error, whatever the write made of it on the way. */

@@ -36,6 +36,7 @@ int wr_cli_engine_options(struct wr_cli *cli, weir_err *err)
     cli->options.progress = wr_cli_progress;
     cli->options.progress_user = cli;
     cli->options.cancel = wr_cli_cancel();
+    wr_cli_progress_begin(cli, "open", 0);
     for (size_t i = 0; i < WR_CLI_N_OPTIONS; i++) {
         const struct wr_cli_option *option = &wr_cli_options[i];
         if (option->kind != WR_CLI_ENGINE || !cli->args.count[i]) continue;
@@ -52,6 +53,7 @@ int wr_cli_engine_options(struct wr_cli *cli, weir_err *err)
 void wr_cli_plan_say(struct wr_cli *cli, const weir_plan *plan)
 {
     const weir_plan_info *info = weir_plan_get(plan);
+    wr_cli_progress_clear(cli);
     if (cli->verbose && !cli->quiet) {
         wr_cli_report_plan(&cli->err, info);
         (void)wr_cli_flush(&cli->err, NULL);

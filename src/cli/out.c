@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checked output, notices, progress. */
+/* Checked output and notices. */
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/os.h"
 
 static void write_all(struct wr_cli_out *out, const char *bytes, size_t n)
 {
+    if (n > 0) out->unfinished = bytes[n - 1] != '\n';
     while (n > 0 && !out->failed) {
         ssize_t done = write(out->fd, bytes, n);
         if (done > 0) {
@@ -105,19 +105,23 @@ const char *wr_cli_size(uint64_t bytes, char buffer[32])
 
 /* ---- notices --------------------------------------------------------------------------- */
 
-/* One write a line, so that lines of several threads do not mix; not through cli->err, which is the main thread's. */
+void wr_cli_direct(const char *text)
+{
+    struct wr_cli_out direct = {.fd = STDERR_FILENO};
+    write_all(&direct, text, strlen(text));
+}
+
 static void line_to_stderr(struct wr_cli *cli, const char *prefix, const char *text)
 {
     char line[400];
     if (cli->quiet) return;
-    wr_cli_progress_clear(cli);
     int n = snprintf(line, sizeof line - 1, "weir: %s%s", prefix, text);
     size_t length = n < 0 ? 0 : (size_t)n < sizeof line - 1 ? (size_t)n : sizeof line - 2;
     for (size_t i = 0; i < length; i++)
         if ((unsigned char)line[i] < 0x20 || line[i] == 0x7F) line[i] = '?';
     line[length++] = '\n';
-    struct wr_cli_out direct = {.fd = STDERR_FILENO};
-    write_all(&direct, line, length);
+    line[length] = 0;
+    wr_cli_line(cli, line);
 }
 
 void wr_cli_notice(struct wr_cli *cli, const char *format, ...)
@@ -153,51 +157,4 @@ void wr_cli_log(void *user, enum weir_log_level level, const char *line)
     } else if (cli->verbose >= (level == WEIR_LOG_INFO ? 1u : 2u)) {
         line_to_stderr(cli, "", line);
     }
-}
-
-/* ---- progress -------------------------------------------------------------------------- */
-
-#define TERMINAL_NS 100000000ull /* between two lines on a terminal */
-#define ELSEWHERE_NS 10000000000ull
-#define FIRST_NS 300000000ull /* what ends sooner needs no line */
-#define FIRST_ELSEWHERE_NS 1500000000ull
-
-void wr_cli_progress_clear(struct wr_cli *cli)
-{
-    if (!cli->progress.shown) return;
-    cli->progress.shown = false;
-    struct wr_cli_out direct = {.fd = STDERR_FILENO};
-    write_all(&direct, "\r\033[K", 4);
-}
-
-void wr_cli_progress(void *user, const char *phase, uint64_t done, uint64_t total, const char *unit)
-{
-    struct wr_cli *cli = user;
-    if (cli->quiet || (!cli->progress.terminal && cli->verbose == 0)) return;
-    uint64_t now = wr_clock_ns();
-    if (strncmp(cli->progress.phase, phase, sizeof cli->progress.phase - 1) != 0 || done < cli->progress.done) {
-        snprintf(cli->progress.phase, sizeof cli->progress.phase, "%s", phase);
-        cli->progress.began_ns = now;
-        cli->progress.began_done = done;
-    }
-    cli->progress.done = done;
-    uint64_t elapsed = now - cli->progress.began_ns;
-    uint64_t since = cli->progress.printed_ns ? now - cli->progress.printed_ns : UINT64_MAX;
-    bool terminal = cli->progress.terminal;
-    if (elapsed < (terminal ? FIRST_NS : FIRST_ELSEWHERE_NS) || since < (terminal ? TERMINAL_NS : ELSEWHERE_NS)) return;
-    cli->progress.printed_ns = now;
-
-    char text[160], a[32], b[32];
-    double rate = (double)(done - cli->progress.began_done) * 1e9 / (double)elapsed;
-    int n;
-    if (!strcmp(unit, "bytes"))
-        n = snprintf(text, sizeof text, "%s %s of %s, %.0f MB/s", phase, wr_cli_size(done, a), wr_cli_size(total, b), rate * 1e-6);
-    else
-        n = snprintf(text, sizeof text, "%s %llu of %llu %s, %.3g %s/s", phase, (unsigned long long)done, (unsigned long long)total, unit, rate, unit);
-    char line[200];
-    size_t most = n < 0 ? 0 : (size_t)n < sizeof text ? (size_t)n : sizeof text - 1;
-    n = snprintf(line, sizeof line, terminal ? "\r%.*s\033[K" : "weir: %.*s\n", (int)most, text);
-    struct wr_cli_out direct = {.fd = STDERR_FILENO};
-    if (n > 0) write_all(&direct, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
-    cli->progress.shown = terminal;
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory cgroups, version 1 or 2, without swap. Only folders of our own are made, and settings of existing ones are left alone."""
+"""Memory cgroups, version 1 or 2, without swap, and cgroups that read slowly. Only folders of our own are made, and settings of existing ones are left alone."""
 import contextlib
 import os
 import pathlib
@@ -8,8 +8,8 @@ import time
 count = 0
 
 
-def places():
-    """Folders under which a memory cgroup may be made: (version, folder)."""
+def places(first="memory", second="memory"):
+    """Folders under which a cgroup with this controller of version 1 or 2 may be made: (version, folder)."""
     own = dict()
     for line in pathlib.Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -18,15 +18,15 @@ def places():
         before, after = line.split(" - ")
         root, mount = before.split()[3:5]
         kind, _, options = after.split(maxsplit=2)
-        version = 1 if kind == "cgroup" and "memory" in options.split(",") else 2 if kind == "cgroup2" else 0
-        path = own.get("memory" if version == 1 else "")
+        version = 1 if kind == "cgroup" and first in options.split(",") else 2 if kind == "cgroup2" else 0
+        path = own.get(first if version == 1 else "")
         if not version or path is None:
             continue
         inside = os.path.relpath(path, root) if root != "/" else path.lstrip("/")
         here = pathlib.Path(mount) / ("" if inside.startswith("..") else inside)
         # Version 2: a group that has processes cannot hand the controller down, its parent may.
         for folder in (here, here.parent) if version == 2 and here != pathlib.Path(mount) else (here,):
-            if version == 1 or "memory" in (folder / "cgroup.subtree_control").read_text(encoding="ascii").split():
+            if version == 1 or second in (folder / "cgroup.subtree_control").read_text(encoding="ascii").split():
                 yield version, folder
 
 
@@ -34,11 +34,30 @@ def write(path, value):
     path.write_text(str(value), encoding="ascii")
 
 
-def make(limit):
+def limit_memory(group, version, limit):
+    write(group / ("memory.max" if version == 2 else "memory.limit_in_bytes"), limit)
+    if version == 2 and (group / "memory.swap.max").exists():
+        write(group / "memory.swap.max", 0)
+    if version == 1:
+        write(group / "memory.swappiness", 0)
+        if (group / "memory.memsw.limit_in_bytes").exists():
+            write(group / "memory.memsw.limit_in_bytes", limit)
+
+
+def limit_reads(group, version, device_and_rate):
+    device, rate = device_and_rate
+    device = f"{os.major(device)}:{os.minor(device)}"
+    if version == 2:
+        write(group / "io.max", f"{device} rbps={rate}")
+    else:
+        write(group / "blkio.throttle.read_bps_device", f"{device} {rate}")
+
+
+def make(controllers, set_limit, limit):
     """A new cgroup with this limit: (folder, None), or (None, why there is none)."""
     global count
-    why = "no memory controller is mounted for this process"
-    for version, folder in places():
+    why = f"no {controllers[1]} controller is mounted for this process"
+    for version, folder in places(*controllers):
         count += 1
         group = folder / f"weir-test-{os.getpid()}-{count}"
         try:
@@ -47,13 +66,7 @@ def make(limit):
             why = f"{folder}: {e.strerror}"
             continue
         try:
-            write(group / ("memory.max" if version == 2 else "memory.limit_in_bytes"), limit)
-            if version == 2 and (group / "memory.swap.max").exists():
-                write(group / "memory.swap.max", 0)
-            if version == 1:
-                write(group / "memory.swappiness", 0)
-                if (group / "memory.memsw.limit_in_bytes").exists():
-                    write(group / "memory.memsw.limit_in_bytes", limit)
+            set_limit(group, version, limit)
             return group, None
         except OSError as e:
             why = f"{group}: {e.strerror}"
@@ -74,7 +87,18 @@ def remove(group):
 @contextlib.contextmanager
 def memory_cgroup(limit):
     """Gives (folder, None) or (None, reason)."""
-    group, why = make(limit)
+    group, why = make(("memory", "memory"), limit_memory, limit)
+    try:
+        yield group, why
+    finally:
+        if group:
+            remove(group)
+
+
+@contextlib.contextmanager
+def slow_disk_cgroup(path, bytes_per_second):
+    """Direct reads from the disk of `path` are as slow as this: (folder, None) or (None, reason)."""
+    group, why = make(("blkio", "io"), limit_reads, (os.stat(path).st_dev, bytes_per_second))
     try:
         yield group, why
     finally:
