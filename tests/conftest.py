@@ -22,17 +22,7 @@ LINES = []
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes more than 30 s on two slow cores")
-    config.addinivalue_line("markers", "full: models of 500 MB, long contexts, settings of the whole machine; only where -m names it")
-
-
-def pytest_collection_modifyitems(config, items):
-    if "full" in config.option.markexpr:
-        return
-    full = [item for item in items if item.get_closest_marker("full")]
-    if full:
-        config.hook.pytest_deselected(items=full)
-        items[:] = [item for item in items if not item.get_closest_marker("full")]
-    config.addinivalue_line("markers", "full: fetches and runs a large real model; deselected unless -m names it")
+    config.addinivalue_line("markers", "full: large models, long contexts, settings of the whole machine; deselected unless -m names it")
 
 
 def pytest_collection_modifyitems(config, items):

@@ -175,7 +175,8 @@ int wr_plan_read(weir_plan **out, const char *path, const weir_options *options,
         goto fail;
     }
     memcpy(p->path, path, strlen(path) + 1);
-    rc = wr_catalog_open(&p->catalog, path, options->direct, &p->ledger, &p->log, err);
+    /* Text needs the header alone, which is never read directly. */
+    rc = wr_catalog_open(&p->catalog, path, text_only ? WEIR_DIRECT_OFF : options->direct, &p->ledger, &p->log, err);
     if (rc < 0) goto fail;
     if (!text_only) rc = wr_model_open(&p->model, &p->catalog, &p->ledger, err);
     if (rc == 0) rc = read_vocab_config(p, err);

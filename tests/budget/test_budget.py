@@ -56,7 +56,7 @@ def run_within(budget, *arguments):
 
 
 @pytest.mark.parametrize("i", range(N_BUDGETS))
-def test_ceiling(subject, i):
+def test_a1_ceiling(subject, i):
     budget = subject.budget(i)
     done = run_within(budget, "run", subject.path, *RUN)
     assert done["n_generated"] == 4 and done["finish"] == "length"
@@ -74,7 +74,7 @@ def drop_cache(path):
     os.close(file)
 
 
-def test_one_byte_less_is_refused(subject):
+def test_a3_one_byte_less_is_refused(subject):
     """With exit 3 and the number, before any weight is read: not more than the header passes through a read or comes from the device."""
     runs = []
     for _ in range(3):
@@ -100,7 +100,7 @@ def test_cgroup(smollm2):
 
 
 @pytest.mark.parametrize("megabytes", (1, 12, 30))
-def test_far_too_little(real, megabytes):
+def test_a3_far_too_little(real, megabytes):
     error = weir("run", real, *RUN, "--memory", f"{megabytes}M", expect=3).json["error"]
     assert error["code"] == "WEIR_E_BUDGET"
     assert str(weir_json("plan", real, *CONTEXT)["min_budget"]) in error["message"]
@@ -172,7 +172,7 @@ def test_minimum_for_a_context(tiny, context):
     weir("run", tiny, "hello", "--raw", "-n", 4, "-c", context, "--memory", plan["min_budget"] - 1, expect=3)
 
 
-def test_max_context_is_true(real):
+def test_a4_max_context_is_true(real):
     """The context that the plan says would fit does fit, and one block of 16 more does not."""
     budget = weir_json("plan", real, "-c", 64)["min_budget"] + 40 * MIB
     most = weir_json("plan", real, "-c", 64, "--memory", budget)["max_context"]
@@ -182,7 +182,7 @@ def test_max_context_is_true(real):
     weir("plan", real, "-c", most + 16, "--memory", budget, expect=3)
 
 
-def test_budget_of_a_container(smollm2):
+def test_a2_budget_of_a_container(smollm2):
     """Without --memory the budget comes from the cgroup, not from the host, whether or not the page cache is full of the file."""
     with memory_cgroup(160 * MIB) as (group, why):
         if not group:

@@ -286,7 +286,7 @@ def test_end_of_context(tiny, kv):
         assert done["ids"] == longer["ids"][: done["n_generated"]]
 
 
-def test_default_context(tmp_path):
+def test_a4_default_context(tmp_path):
     """The smallest of trained, 4096 and what fits; -c 0 is the default; one million positions are not allocated because the file says so."""
     for trained in (300, 8192, 1 << 20, 1 << 30):
         model = tiny_model.write(tmp_path / "m.gguf", context=trained)

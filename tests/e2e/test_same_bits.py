@@ -101,7 +101,7 @@ def check_rows(evaluator, rows, levels, length, *more):
 
 
 @pytest.mark.parametrize("kind, full, more", [("Q4_0", False, ()), ("Q8_0", True, ("--kv", "f32")), ("Q4_1", False, ("--precise",)), ("F32", True, ())])
-def test_tiny(tmp_path, levels, say, kind, full, more):
+def test_e1_tiny(tmp_path, levels, say, kind, full, more):
     """300 positions of a small model with 4 KiB extents, so that rows straddle them and slots are reused many times."""
     model = tiny_model.write(tmp_path / "tiny.gguf", kind, full)
     ids = np.random.RandomState(3).randint(1, len(tiny_model.tokens()), size=300).tolist()
@@ -148,7 +148,7 @@ def test_rows_for_smollm2(levels_here):
 
 
 @pytest.mark.slow
-def test_smollm2(smollm2, tmp_path, levels, say):
+def test_e1_smollm2(smollm2, tmp_path, levels, say):
     """The real model, in rows_for_smollm2."""
     ids = np.load(GOLDEN / "logprobs-smollm2-135m-a.npz")["ids"][:640].tolist()
     evaluator = Evaluator(smollm2, ids, 640, tmp_path)
@@ -158,7 +158,7 @@ def test_smollm2(smollm2, tmp_path, levels, say):
     say(f"measured: smollm2: {len(rows)} combinations of {len(FACTORS) + 1} settings, equal bits; rings: {'yes' if uring_available() else 'none, pread instead'}")
 
 
-def test_smollm2_quick(smollm2, tmp_path, levels):
+def test_e1_smollm2_quick(smollm2, tmp_path, levels):
     """A few points of the same space: every level, the least and the most memory, chunks that do not divide the length."""
     ids = np.load(GOLDEN / "logprobs-smollm2-135m-a.npz")["ids"][:96].tolist()
     evaluator = Evaluator(smollm2, ids, 96, tmp_path)
@@ -180,7 +180,7 @@ def test_precise(smollm2, tmp_path, levels):
     assert (default != evaluator.reference).any(), "--precise does nothing"
 
 
-def test_ring_and_extents(tiny, tmp_path):
+def test_e1_ring_and_extents(tiny, tmp_path):
     """Sizes of the ring and of reads, which the plan chooses otherwise."""
     ids = np.random.RandomState(4).randint(1, 2000, size=50).tolist()
     evaluator = Evaluator(tiny, ids, 64, tmp_path)

@@ -205,12 +205,12 @@ static void nth_failure(enum wr_fault_kind kind, int code, int other_code)
     }
 }
 
-static void test_nth_allocation(void **state) { nth_failure(WR_FAULT_ALLOC, WEIR_E_NOMEM, WEIR_E_NOMEM); }
+static void test_a12_nth_allocation(void **state) { nth_failure(WR_FAULT_ALLOC, WEIR_E_NOMEM, WEIR_E_NOMEM); }
 static void test_nth_read(void **state) { nth_failure(WR_FAULT_READ, WEIR_E_READ, WEIR_E_OPEN); }
 static void test_nth_thread(void **state) { nth_failure(WR_FAULT_THREAD, WEIR_E_THREAD, WEIR_E_THREAD); }
 
 /* After a read error the engine goes on: the next request gives the right answer. */
-static void test_read_error_is_not_the_end(void **state)
+static void test_b10_read_error_is_not_the_end(void **state)
 {
     weir_options o = options();
     weir_err err;
@@ -256,15 +256,15 @@ static void with_script(struct wr_io_fault_script script, int expected, uint32_t
     if (rc < 0) assert_non_null(strstr(err.text, "tiny.gguf"));
 }
 
-static void test_short_reads(void **state) { with_script((struct wr_io_fault_script){.short_reads = true, .seed = 3}, 0, UINT32_MAX); }
-static void test_interrupted_reads(void **state)
+static void test_b10_short_reads(void **state) { with_script((struct wr_io_fault_script){.short_reads = true, .seed = 3}, 0, UINT32_MAX); }
+static void test_b10_interrupted_reads(void **state)
 {
     with_script((struct wr_io_fault_script){.fail_at = 1, .fail_count = 200, .fail_errno = EINTR}, 0, UINT32_MAX);
 }
 static void test_late_reads(void **state) { with_script((struct wr_io_fault_script){.delay_ns = 200000}, 0, UINT32_MAX); }
 
 /* Where the file system reads directly, one warning says that it no longer does; elsewhere there is nothing to refuse. */
-static void test_direct_refused(void **state)
+static void test_b2_direct_refused(void **state)
 {
     static const uint64_t fail_at[] = {1, 60}; /* while pinning, while streaming */
     with_script((struct wr_io_fault_script){0}, 0, UINT32_MAX);
@@ -277,7 +277,7 @@ static void test_direct_refused(void **state)
     printf("direct reads refused: %s\n", direct ? "one warning" : "none were direct, no warning");
 }
 
-static void test_read_fails(void **state)
+static void test_b10_read_fails(void **state)
 {
     with_script((struct wr_io_fault_script){.fail_at = 3, .fail_count = 1, .fail_errno = EIO}, WEIR_E_READ, UINT32_MAX);        /* while pinning */
     with_script((struct wr_io_fault_script){.fail_at = 45, .fail_count = 1000000, .fail_errno = EIO}, WEIR_E_READ, UINT32_MAX); /* while streaming */
@@ -382,9 +382,9 @@ static void test_cancel(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nth_allocation), cmocka_unit_test(test_nth_read), cmocka_unit_test(test_nth_thread),
-        cmocka_unit_test(test_read_error_is_not_the_end), cmocka_unit_test(test_short_reads), cmocka_unit_test(test_interrupted_reads),
-        cmocka_unit_test(test_late_reads), cmocka_unit_test(test_direct_refused), cmocka_unit_test(test_read_fails), cmocka_unit_test(test_file_changes),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a12_nth_allocation), cmocka_unit_test(test_nth_read), cmocka_unit_test(test_nth_thread),
+        cmocka_unit_test(test_b10_read_error_is_not_the_end), cmocka_unit_test(test_b10_short_reads), cmocka_unit_test(test_b10_interrupted_reads),
+        cmocka_unit_test(test_late_reads), cmocka_unit_test(test_b2_direct_refused), cmocka_unit_test(test_b10_read_fails), cmocka_unit_test(test_file_changes),
         cmocka_unit_test(test_fake_device), cmocka_unit_test(test_shared_device), cmocka_unit_test(test_plan_is_kept), cmocka_unit_test(test_cancel)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
