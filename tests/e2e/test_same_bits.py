@@ -116,7 +116,7 @@ LENGTHS = {1: 24, 7: 60, 64: 320, 512: 640}  # streaming in chunks of 1 and 7 re
 SCALAR = 48  # tokens at most: that code is slow
 
 
-def rows_for_smollm2(levels):
+def rows_for_real(levels):
     """Every two values of two settings meet at a level that goes the whole length; scalar code on top, once with every value."""
     fast = [level for level in levels if level != "scalar"] or levels
     rows = list(covering({**FACTORS, "level": fast}))
@@ -126,36 +126,40 @@ def rows_for_smollm2(levels):
     return rows
 
 
-def length_for_smollm2(row):
+def length_for_real(row):
     return min(LENGTHS[row["chunk"]], SCALAR) if row["level"] == "scalar" else LENGTHS[row["chunk"]]
 
 
 @pytest.mark.parametrize("levels_here", (["scalar", "avx2"], ["scalar", "avx2", "avx512"], ["scalar", "avx2", "avx512", "avx512vnni"]))
-def test_rows_for_smollm2(levels_here):
+def test_rows_for_real(levels_here):
     """What the list of combinations promises: whole chunks of 64 and 512 in every pair, and no scalar row counted for it."""
-    rows = rows_for_smollm2(levels_here)
+    rows = rows_for_real(levels_here)
     fast = [row for row in rows if row["level"] != "scalar"]
     factors = {**FACTORS, "level": levels_here[1:]}
     for (a, xs), (b, ys) in itertools.combinations(factors.items(), 2):
         for x, y in itertools.product(xs, ys):
             assert any(row[a] == x and row[b] == y for row in fast), (a, x, b, y)
     for row in fast:
-        assert length_for_smollm2(row) >= {512: 600, 64: 320}.get(row["chunk"], 1), row
+        assert length_for_real(row) >= {512: 600, 64: 320}.get(row["chunk"], 1), row
     slow = [row for row in rows if row["level"] == "scalar"]
-    assert all(length_for_smollm2(row) <= 64 for row in slow)
+    assert all(length_for_real(row) <= 64 for row in slow)
     for factor, known in FACTORS.items():
         assert {row[factor] for row in slow} == set(known), factor
 
 
+def ids_of_text(model, n):
+    """The first ids of a text, as the model wants them."""
+    return weir_json("tokenize", model, "-f", GOLDEN / "text-a.txt", "--bos")["ids"][:n]
+
+
 @pytest.mark.slow
-def test_e1_smollm2(smollm2, tmp_path, levels, say):
-    """The real model, in rows_for_smollm2."""
-    ids = np.load(GOLDEN / "logprobs-smollm2-135m-a.npz")["ids"][:640].tolist()
-    evaluator = Evaluator(smollm2, ids, 640, tmp_path)
+def test_e1_real(real, tmp_path, levels, say):
+    """The real models, in rows_for_real."""
+    evaluator = Evaluator(real, ids_of_text(real, 640), 640, tmp_path)
     evaluator.compare(640, ["-c", 640, "--chunk", 512, "--memory", "1G"])
-    rows = rows_for_smollm2(levels)
-    check_rows(evaluator, rows, levels, length_for_smollm2)
-    say(f"measured: smollm2: {len(rows)} combinations of {len(FACTORS) + 1} settings, equal bits; rings: {'yes' if uring_available() else 'none, pread instead'}")
+    rows = rows_for_real(levels)
+    check_rows(evaluator, rows, levels, length_for_real)
+    say(f"measured: {real.stem}: {len(rows)} combinations of {len(FACTORS) + 1} settings, equal bits; rings: {'yes' if uring_available() else 'none, pread instead'}")
 
 
 def test_e1_smollm2_quick(smollm2, tmp_path, levels):
