@@ -86,13 +86,13 @@ def round_activations(x, largest):
     return (q * (amax / np.float32(largest))).reshape(x.shape).astype(x.dtype)
 
 
-def product(model, x, name, weight, rounding):
-    """x [n][k] times weight [n_out][k] transposed, and the bias where there is one."""
+def product(model, x, name, weight, rounding, rows=slice(None)):
+    """x [n][k] times weight [n_out][k] transposed, and the bias where there is one. `rows` of the tensor are in `weight`."""
     if rounding.activation and model.is_quantized(name):
         x = round_activations(x, rounding.activation)
     y = x @ weight.T
     bias = model.weight("output.bias" if name == model.head else name.replace(".weight", ".bias"))
-    return y if bias is None else y + bias
+    return y if bias is None else y + bias[rows]
 
 
 def rms_norm(model, x, name):
@@ -171,9 +171,9 @@ def hidden_states(model, ids, roundings=(EXACT,)):
     return [rms_norm(model, x, "output_norm.weight") for x in states]
 
 
-def logits(model, states, rounding=EXACT, weight=None):
-    """[n][n_vocab] of hidden states; `weight` is the decoded head, for callers that go through it in tiles of rows."""
-    y = product(model, states, model.head, model.weight(model.head) if weight is None else weight, rounding)
+def logits(model, states, rounding=EXACT, weight=None, words=slice(None)):
+    """[n][words] of hidden states; `weight` is the decoded head of those words, for callers that go through it in tiles."""
+    y = product(model, states, model.head, model.weight(model.head, words) if weight is None else weight, rounding, words)
     cap = model.key("final_logit_softcapping")
     return y if cap is None else model.dtype(cap) * np.tanh(y / model.dtype(cap))
 
