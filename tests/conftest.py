@@ -5,6 +5,7 @@ WEIR names the command (default: build/weir). Marker `slow`: more than 30 s on t
 megabytes; these tests run only where -m names the marker (make check-full).
 """
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -70,6 +71,18 @@ def qwen():
 def gemma():
     """For tests with the marker `full`."""
     return fetched("gemma3-270m")
+
+
+@pytest.fixture(scope="session")
+def large_here():
+    """A large real model for a short test without the marker `full`: where it is fetched already."""
+    def path_of(name):
+        path = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "weir" / "models" / f"{name}.gguf"
+        if not path.is_file():
+            pytest.skip(f"{name} is not fetched: tools/fetch-models {name}")
+        return path
+
+    return path_of
 
 
 @pytest.fixture(scope="session", params=command.REAL)

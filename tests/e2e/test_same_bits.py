@@ -100,16 +100,19 @@ def check_rows(evaluator, rows, levels, length, *more):
     assert {row["level"] for row in rows} == set(levels)
 
 
-@pytest.mark.parametrize("kind, full, more", [("Q4_0", False, ()), ("Q8_0", True, ("--kv", "f32")), ("Q4_1", False, ("--precise",)), ("F32", True, ())])
-def test_e1_tiny(tmp_path, levels, say, kind, full, more):
+@pytest.mark.parametrize("arch, kind, full, more", [
+    ("llama", "Q4_0", False, ()), ("llama", "Q8_0", True, ("--kv", "f32")), ("llama", "Q4_1", False, ("--precise",)), ("llama", "F32", True, ()),
+    ("qwen2", "Q8_0", False, ()), ("qwen2", "Q4_0", True, ("--precise",)), ("gemma3", "Q8_0", False, ()), ("gemma3", "Q4_1", True, ("--kv", "f32")),
+])
+def test_e1_tiny(tmp_path, levels, say, arch, kind, full, more):
     """300 positions of a small model with 4 KiB extents, so that rows straddle them and slots are reused many times."""
-    model = tiny_model.write(tmp_path / "tiny.gguf", kind, full)
+    model = tiny_model.write(tmp_path / "tiny.gguf", kind, full, arch=arch)
     ids = np.random.RandomState(3).randint(1, len(tiny_model.tokens()), size=300).tolist()
     evaluator = Evaluator(model, ids, 304, tmp_path)
     evaluator.compare(300, flags_of({"share": 1, "threads": 1, "io": "pread", "direct": "off", "chunk": 512}, model, 304, *more), {"WEIR_CPU": "scalar"})
     rows = list(covering({**FACTORS, "level": levels}))
     check_rows(evaluator, rows, levels, lambda row: 300, "--extent", 4096, *more)
-    say(f"measured: {kind}{' full' if full else ''}{' '.join(('', *more))}: {len(rows)} combinations of {len(FACTORS) + 1} settings, equal bits")
+    say(f"measured: {arch} {kind}{' full' if full else ''}{' '.join(('', *more))}: {len(rows)} combinations of {len(FACTORS) + 1} settings, equal bits")
 
 
 LENGTHS = {1: 24, 7: 60, 64: 320, 512: 640}  # streaming in chunks of 1 and 7 reads the file for every one of them

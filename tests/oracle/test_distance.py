@@ -137,19 +137,27 @@ def check_distance(name, model, folder, say, n):
         assert distances.same_top("precise") >= 0.995
 
 
+LARGE = ("qwen2.5-coder-0.5b", "gemma3-270m")
+
+
 @pytest.mark.parametrize("n", [pytest.param(128, id="128"), pytest.param(None, id="all", marks=pytest.mark.slow)])
 def test_smollm2(smollm2, scratch, say, n):
     check_distance("smollm2-135m", smollm2, scratch, say, n)
 
 
-@pytest.mark.parametrize("n", [pytest.param(128, id="128"), pytest.param(None, id="all", marks=pytest.mark.full)])
-def test_qwen(qwen, scratch, say, n):
-    check_distance("qwen2.5-coder-0.5b", qwen, scratch, say, n)
+@pytest.mark.parametrize("name", LARGE)
+def test_large_models_128(large_here, scratch, say, name):
+    check_distance(name, large_here(name), scratch, say, 128)
 
 
-@pytest.mark.parametrize("n", [pytest.param(128, id="128"), pytest.param(None, id="all", marks=pytest.mark.full)])
-def test_gemma(gemma, scratch, say, n):
-    check_distance("gemma3-270m", gemma, scratch, say, n)
+@pytest.mark.full
+def test_qwen(qwen, scratch, say):
+    check_distance("qwen2.5-coder-0.5b", qwen, scratch, say, None)
+
+
+@pytest.mark.full
+def test_gemma(gemma, scratch, say):
+    check_distance("gemma3-270m", gemma, scratch, say, None)
 
 
 def test_precise_with_default_keys_and_values(smollm2, scratch, say):
