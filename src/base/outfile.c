@@ -16,7 +16,7 @@ int wr_outfile_open(struct wr_outfile *file, const char *path, struct wr_ledger 
     struct stat there;
     if (!*path) return wr_err(err, WEIR_E_OPEN, "the name of the file to write is empty");
     if (stat(path, &there) == 0 && !S_ISREG(there.st_mode))
-        return wr_err(err, WEIR_E_OPEN, "%s: is there and no regular file; choose another name", wr_file_label(path));
+        return wr_err(err, WEIR_E_OPEN, "%s: exists and is not a regular file; choose another name", wr_file_label(path));
     /* A short name of its own, since the path's last part may be as long as the system allows; that it is not longer is asked now. */
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     size_t folder = (size_t)(name - path), room = folder + 48;
@@ -102,8 +102,7 @@ int wr_outfile_commit(struct wr_outfile *file, weir_err *err)
     int closed = close(file->fd);
     file->fd = -1;
     if (closed != 0) return wr_err_errno(err, WEIR_E_WRITE, errno, "%s: cannot write", wr_file_label(file->path));
-    if (rename(file->part, file->path) != 0)
-        return wr_err_errno(err, WEIR_E_WRITE, errno, "%s: cannot put the finished file there", wr_file_label(file->path));
+    if (rename(file->part, file->path) != 0) return wr_err_errno(err, WEIR_E_WRITE, errno, "%s: cannot put the finished file there", wr_file_label(file->path));
     file->committed = true;
     sync_folder(file->path);
     return 0;

@@ -42,11 +42,12 @@ int weir_parse_size(const char *text, uint64_t *bytes, weir_err *err)
         }
         if (s == first || digit(*s)) return wr_err(err, WEIR_E_USAGE, "'%s': 1 to %d digits must follow the point", text, MAX_DECIMALS);
     }
+    if (*s == ' ') return wr_err(err, WEIR_E_USAGE, "'%s': write number and unit without a space, such as 2G", text);
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
         if (strcasecmp(s, units[i].suffix) == 0) unit = units[i].bytes;
     if (unit == 0)
         return wr_err(err, WEIR_E_USAGE, "'%s': unknown unit '%s'; use K M G T, KiB MiB GiB TiB (powers of 1024) or KB MB GB TB (powers of 1000)", text, s);
-    if (unit == 1 && scale > 1) return wr_err(err, WEIR_E_USAGE, "'%s': a number of bytes is whole", text);
+    if (unit == 1 && scale > 1) return wr_err(err, WEIR_E_USAGE, "'%s': a number of bytes is whole; add a unit, such as %sG", text, text);
     uint64_t total;
     if (!fits || !wr_mul_u64(whole, unit, &total) || !wr_add_u64(total, fraction * unit / scale, &total))
         return wr_err(err, WEIR_E_USAGE, "'%s' does not fit 64 bits", text);

@@ -71,6 +71,46 @@ const char *wr_cli_nearest(const char *word, const char *(*name)(size_t i), size
     return best;
 }
 
+/* Names that people bring along from other programs, and those of things that are still to come. */
+#define LATER " is planned and not in this version"
+static const struct {
+    const char *option, *say;
+} known_elsewhere[] = {
+    {"temperature", "; did you mean --temp?"},
+    {"n-predict", "; did you mean -n?"},
+    {"num-predict", "; did you mean -n?"},
+    {"max-tokens", "; did you mean -n?"},
+    {"ctx-size", "; did you mean --ctx?"},
+    {"num-ctx", "; did you mean --ctx?"},
+    {"context-length", "; did you mean --ctx?"},
+    {"n-gpu-layers", ": weir computes on the CPU"},
+    {"gpu-layers", ": weir computes on the CPU"},
+    {"ngl", ": weir computes on the CPU"},
+    {"gpu", ": weir computes on the CPU"},
+    {"device", ": weir computes on the CPU"},
+    {"draft", LATER},
+    {"policy", LATER},
+    {"spec", LATER},
+    {"spec-k", LATER},
+    {"kv-dir", LATER},
+    {"kv-disk", LATER},
+    {"context", LATER},
+    {"save-context", LATER},
+    {"memory-file", LATER},
+};
+static const char *const later_commands[] = {"serve", "probe", "bench", "pack", "trace", "sim"};
+
+static int elsewhere(const char *word, size_t n, weir_err *err)
+{
+    for (size_t i = 0; i < sizeof known_elsewhere / sizeof known_elsewhere[0]; i++) {
+        const char *option = known_elsewhere[i].option, *say = known_elsewhere[i].say;
+        if (strlen(option) != n || memcmp(option, word, n) != 0) continue;
+        if (say[0] == ' ') return wr_err(err, WEIR_E_USAGE, "--%s%s", option, say);
+        return wr_err(err, WEIR_E_USAGE, "unknown option --%s%s", option, say);
+    }
+    return 0;
+}
+
 static const char *command_name(size_t i) { return wr_cli_commands[i].name; }
 
 enum wr_cli_command_id wr_cli_command_find(const char *name, weir_err *err)
@@ -78,7 +118,14 @@ enum wr_cli_command_id wr_cli_command_find(const char *name, weir_err *err)
     for (size_t i = 0; i < WR_CLI_N_COMMANDS; i++)
         if (!strcmp(name, wr_cli_commands[i].name)) return (enum wr_cli_command_id)i;
     const char *near = wr_cli_nearest(name, command_name, WR_CLI_N_COMMANDS);
-    if (near)
+    for (size_t i = 0; i < sizeof later_commands / sizeof later_commands[0]; i++) {
+        if (strcmp(name, later_commands[i]) != 0) continue;
+        wr_err(err, WEIR_E_USAGE, "'weir %s'" LATER "; 'weir help' lists what there is", name);
+        return WR_CLI_N_COMMANDS;
+    }
+    if (name[0] == '-' && !near)
+        wr_err(err, WEIR_E_USAGE, "'%.80s' comes before the command: write weir COMMAND and then the options ('weir help' lists the commands)", name);
+    else if (near)
         wr_err(err, WEIR_E_USAGE, "unknown command '%.80s'; did you mean '%s'?", name, near);
     else
         wr_err(err, WEIR_E_USAGE, "unknown command '%.80s'; 'weir help' lists the commands", name);
@@ -143,6 +190,8 @@ static int parse_long(struct wr_cli_args *args, const char *word, const char *ne
     size_t id = 0;
     while (id < WR_CLI_N_OPTIONS && (strlen(wr_cli_options[id].name) != length || memcmp(word, wr_cli_options[id].name, length) != 0)) id++;
     if (id == WR_CLI_N_OPTIONS) {
+        int code = elsewhere(word, length, err);
+        if (code) return code;
         char name[WORD_MAX + 2];
         snprintf(name, sizeof name, "%.*s", (int)(length < WORD_MAX + 1 ? length : WORD_MAX + 1), word);
         return unknown(args->command, name, err);
@@ -173,6 +222,8 @@ static int parse_short(struct wr_cli_args *args, const char *letters, const char
         if (length > 1 && !strncmp(letters, wr_cli_options[i].name, length) && (!letters[length] || letters[length] == '=') && in_command(i, args->command))
             return wr_err(err, WEIR_E_USAGE, "unknown option -%s; did you mean --%s?", letters, wr_cli_options[i].name);
     }
+    int code = elsewhere(letters, strcspn(letters, "="), err);
+    if (code) return code;
     for (const char *s = letters; *s; s++) {
         size_t id = 0;
         while (id < WR_CLI_N_OPTIONS && !(wr_cli_options[id].letter == *s && in_command(id, args->command))) id++;
@@ -324,10 +375,9 @@ int wr_cli_u64(const struct wr_cli_args *args, enum wr_cli_option_id id, uint64_
     char origin[64];
     wr_cli_option_origin(args, id, origin);
     const char *value = args->value[id];
-    if (!wr_cli_parse_u64(value, &x))
-        return wr_err(err, WEIR_E_USAGE, "%s: '%.60s' is not a whole number from %llu on", origin, value, (unsigned long long)min);
-    if (x < min) return wr_err(err, WEIR_E_USAGE, "%s: %.60s is below %llu", origin, value, (unsigned long long)min);
-    if (x > max) return wr_err(err, WEIR_E_USAGE, "%s: %.60s is above %llu", origin, value, (unsigned long long)max);
+    if (!wr_cli_parse_u64(value, &x) || x < min || x > max)
+        return wr_err(
+            err, WEIR_E_USAGE, "%s: '%.60s' is not a whole number from %llu to %llu", origin, value, (unsigned long long)min, (unsigned long long)max);
     *out = x;
     return 0;
 }
@@ -383,8 +433,11 @@ static size_t read_ids(const char *text, size_t n, bool list, int32_t *ids, size
 int wr_cli_parse_ids(const char *text, size_t n, bool list, struct wr_ledger *ledger, int32_t **ids, size_t *n_ids, weir_err *err)
 {
     size_t bad = 0, count = read_ids(text, n, list, NULL, &bad);
+    const char *form = list ? "a list or a JSON array" : "a JSON array";
+    if (count == SIZE_MAX && bad >= n) return wr_err(err, WEIR_E_INPUT, "token ids: the text ends at byte %zu; write %s of whole numbers", n, form);
     if (count == SIZE_MAX)
-        return wr_err(err, WEIR_E_INPUT, "token ids: a mistake at byte %zu; write a JSON array of whole numbers from 0 to %d", bad, INT32_MAX);
+        return wr_err(err, WEIR_E_INPUT, "token ids: '%.*s' at byte %zu is no id; write %s of whole numbers from 0 to %d", (int)(n - bad < 12 ? n - bad : 12),
+            text + bad, bad, form, INT32_MAX);
     int32_t *all = wr_mem_array(ledger, WR_ACCOUNT_TEXT, count, sizeof *all, err);
     if (!all) return WEIR_E_NOMEM;
     read_ids(text, n, list, all, &bad);

@@ -114,6 +114,7 @@ static int answer(struct chat *chat, enum weir_finish *finish, weir_err *err)
     wr_cli_progress_begin(chat->cli, "prefill", 0);
     int code = render(chat, &text, err);
     if (code == 0) code = weir_tokenize(chat->engine, text, strlen(text), true, true, &ids, &n, err);
+    if (code == WEIR_E_CONTEXT) wr_err_prefix(err, code, chat->interactive ? "the conversation is too long (/undo, /clear)" : "the conversation is too long");
     if (code == 0 && n >= n_ctx)
         code = wr_err(
             err, WEIR_E_CONTEXT, "the conversation has %zu tokens and the context %u positions; /undo, /clear, or start with -c %zu or more", n, n_ctx, n + 1);

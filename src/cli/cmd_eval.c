@@ -110,7 +110,13 @@ static int read_ids(struct eval *eval, size_t next, weir_err *err)
     wr_mem_free(text.bytes);
     wr_mem_trim();
     if (code) return code;
-    if (eval->n < 2) return wr_err(err, WEIR_E_INPUT, "%zu tokens: perplexity needs two at least", eval->n);
+    if (eval->n < 2) {
+        const char *ids = cli->args.count[WR_CLI_IDS] ? cli->args.value[WR_CLI_IDS] : NULL,
+                   *file = cli->args.count[WR_CLI_FILE] ? cli->args.value[WR_CLI_FILE] : "-";
+        const char *from = ids ? ids : strcmp(file, "-") != 0 ? file : "standard input";
+        return wr_err(err, WEIR_E_INPUT, "%s: has %zu tokens and perplexity needs 2; give a longer text with -f FILE, or ids with --ids FILE",
+            wr_file_label(from), eval->n);
+    }
     for (size_t i = 0; i < eval->n; i++)
         if ((uint32_t)eval->ids[i] >= info->n_vocab)
             return wr_err(err, WEIR_E_INPUT, "token id %d at index %zu is outside the vocabulary of %u", eval->ids[i], i, info->n_vocab);
@@ -188,7 +194,8 @@ int wr_cli_cmd_eval(struct wr_cli *cli, weir_err *err)
     struct eval eval = {.cli = cli, .err = err, .dump = cli->args.count[WR_CLI_LOGITS] > 0};
     size_t next;
     int code = wr_cli_model_path(cli, &eval.model, &next, err);
-    if (code == 0) code = wr_cli_no_more_arguments(cli, next, err);
+    if (code == 0 && next < cli->args.n_positional)
+        code = wr_err(err, WEIR_E_USAGE, "'%.60s' is one argument too many; eval takes its text from -f FILE or standard input", cli->args.positional[next]);
     if (code == 0 && cli->args.count[WR_CLI_HASH] && !eval.dump) code = wr_err(err, WEIR_E_USAGE, "--hash is of the file of --logits: give both");
     if (code == 0) code = wr_cli_engine_options(cli, err);
     if (code == 0) code = weir_plan_open(&eval.plan, eval.model, &cli->options, err);

@@ -58,7 +58,8 @@ static int render(struct run *run, weir_engine *engine, char **text, weir_err *e
     *text = NULL;
     if (args->count[WR_CLI_RAW]) return 0;
     if (!weir_chat_available(engine)) {
-        if (args->count[WR_CLI_SYSTEM]) return wr_err(err, WEIR_E_UNSUPPORTED, "%s: has no chat template for --system; use --raw", run->model);
+        if (args->count[WR_CLI_SYSTEM])
+            return wr_err(err, WEIR_E_UNSUPPORTED, "%s: has no chat template for --system; put the text into the prompt", wr_file_label(run->model));
         wr_cli_warn(run->cli, "the model has no chat template; the prompt is used as with --raw");
         return 0;
     }
@@ -88,7 +89,7 @@ static int tokenize(struct run *run, uint32_t n_ctx, weir_err *err)
     weir_free(text);
     weir_engine_close(engine);
     if (code) return code;
-    if (run->n_prompt == 0) return wr_err(err, WEIR_E_INPUT, "the prompt is empty");
+    if (run->n_prompt == 0) return wr_err(err, WEIR_E_INPUT, "the prompt has no tokens; give a text that is not empty");
     if (run->n_prompt <= n_ctx) return 0;
     return wr_err(err, WEIR_E_CONTEXT, "the prompt has %zu tokens and the context %u positions; give -c %zu or more, or a shorter prompt", run->n_prompt, n_ctx,
         run->n_prompt);
@@ -165,6 +166,9 @@ int wr_cli_cmd_run(struct wr_cli *cli, weir_err *err)
     size_t next;
     int code = wr_cli_model_path(cli, &run.model, &next, err);
     if (code == 0) code = wr_cli_no_more_arguments(cli, next + 1, err);
+    const struct wr_cli_args *args = &cli->args;
+    if (code == 0 && args->count[WR_CLI_RAW] && args->count[WR_CLI_SYSTEM] && !args->from_environment[WR_CLI_RAW] && !args->from_environment[WR_CLI_SYSTEM])
+        code = wr_err(err, WEIR_E_USAGE, "--raw and --system: a text as it is has no system message; give one of them");
     if (code == 0) code = wr_cli_engine_options(cli, err);
     if (code == 0) code = wr_cli_sampling_init(&run.sampling, &cli->args, &cli->ledger, err);
     if (code) return code;
@@ -177,7 +181,8 @@ int wr_cli_cmd_run(struct wr_cli *cli, weir_err *err)
     code = wr_cli_text_read(cli, next, (uint64_t)info->n_ctx * BYTES_PER_TOKEN, &run.prompt, err);
     if (code) goto done;
     if (!run.prompt.argument && run.prompt.n == 0) {
-        code = wr_err(err, WEIR_E_USAGE, "the prompt from a file or standard input is empty");
+        code = wr_err(err, WEIR_E_USAGE, "%s is empty; give a prompt as an argument, with -f FILE or on standard input",
+            cli->args.count[WR_CLI_FILE] && strcmp(cli->args.value[WR_CLI_FILE], "-") != 0 ? wr_file_label(cli->args.value[WR_CLI_FILE]) : "standard input");
         goto done;
     }
     if (!run.prompt.argument && !cli->args.count[WR_CLI_RAW] && run.prompt.bytes[run.prompt.n - 1] == '\n') run.prompt.bytes[--run.prompt.n] = 0;

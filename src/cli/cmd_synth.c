@@ -58,9 +58,9 @@ int wr_cli_cmd_synth(struct wr_cli *cli, weir_err *err)
     if (!strcmp(shape, "list")) return list(cli);
     code = find_shape(shape, err);
     if (code) return code;
-    if (!args->count[WR_CLI_OUT]) return wr_err(err, WEIR_E_USAGE, "no file to write: -o FILE");
+    if (!args->count[WR_CLI_OUT]) return wr_err(err, WEIR_E_USAGE, "no file to write: weir synth %s -o FILE", shape);
     code = wr_cli_u64(args, WR_CLI_LAYERS, 1, 100000, &layers, err);
-    if (code == 0) code = wr_cli_u64(args, WR_CLI_VOCAB, 257, 1u << 24, &vocab, err);
+    if (code == 0) code = wr_cli_u64(args, WR_CLI_VOCAB, 321, 1u << 20, &vocab, err);
     if (code == 0) code = wr_cli_u64(args, WR_CLI_SEED, 0, UINT64_MAX, &seed, err);
     if (code) return code;
     const wr_synth_options how = {

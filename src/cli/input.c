@@ -21,18 +21,18 @@ static ssize_t read_some(int fd, char *bytes, size_t n)
     return read(fd, bytes, n);
 }
 
-static const char *shown(const char *path) { return strcmp(path, "-") ? path : "standard input"; }
+static const char *shown(const char *path) { return strcmp(path, "-") ? wr_file_label(path) : "standard input"; }
 
 static int open_input(const char *path, int *fd, weir_err *err)
 {
     *fd = STDIN_FILENO;
     if (!strcmp(path, "-")) return 0;
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (*fd < 0) return wr_err_errno(err, WEIR_E_OPEN, errno, "%s: cannot open", path);
+    if (*fd < 0) return wr_err_errno(err, WEIR_E_OPEN, errno, "%s: cannot open", shown(path));
     struct stat about;
     if (fstat(*fd, &about) == 0 && S_ISDIR(about.st_mode)) {
         close(*fd);
-        return wr_err(err, WEIR_E_OPEN, "%s: is a folder; name a file", path);
+        return wr_err(err, WEIR_E_OPEN, "%s: is a folder; name a file in it", shown(path));
     }
     /* Non-blocking only for the open, which would wait for a writer of a pipe. */
     (void)fcntl(*fd, F_SETFL, 0);
@@ -89,7 +89,9 @@ int wr_cli_text_read_file(struct wr_cli *cli, const char *path, uint64_t max_byt
     goto done;
 
 too_long:
-    code = wr_err(err, WEIR_E_INPUT, "%s: longer than %llu bytes, which no context of this size can hold", shown(path), (unsigned long long)max_bytes);
+    code = wr_err(err, WEIR_E_INPUT,
+        "%s: is longer than the %llu bytes that this context and budget are read up to; give a larger -c or --memory, or a shorter text", shown(path),
+        (unsigned long long)max_bytes);
 done:
     close_input(fd);
     wr_mem_free(bytes);

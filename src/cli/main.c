@@ -42,14 +42,17 @@ static int execute(struct wr_cli *cli, int argc, char **argv, weir_err *err)
     if (!name) {
         wr_cli_help_overview(&cli->err);
         (void)wr_cli_flush(&cli->err, NULL);
-        return wr_err(err, WEIR_E_USAGE, "no command");
+        return wr_err(err, WEIR_E_USAGE, "no command; the list above has them");
     }
     if (!strcmp(name, "--help") || !strcmp(name, "-h")) name = "help";
-    if (!strcmp(name, "--version")) name = "version";
+    if (!strcmp(name, "--version") || !strcmp(name, "-V")) name = "version";
     enum wr_cli_command_id id = wr_cli_command_find(name, err);
     if (id == WR_CLI_N_COMMANDS) return WEIR_E_USAGE;
     int code = wr_cli_parse(&cli->args, id, argc - 1, argv + 1, &cli->ledger, err);
     if (code) return code;
+    const struct wr_cli_args *args = &cli->args;
+    if (args->count[WR_CLI_QUIET] && args->count[WR_CLI_VERBOSE] && !args->from_environment[WR_CLI_QUIET] && !args->from_environment[WR_CLI_VERBOSE])
+        return wr_err(err, WEIR_E_USAGE, "--quiet and --verbose: give one of them");
     cli->json = cli->args.count[WR_CLI_JSON] > 0;
     cli->quiet = cli->args.count[WR_CLI_QUIET] > 0;
     cli->verbose = cli->args.count[WR_CLI_VERBOSE];

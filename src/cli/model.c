@@ -14,7 +14,7 @@ int wr_cli_model_path(struct wr_cli *cli, const char **path, size_t *next, weir_
     *next = option ? 0 : 1;
     if (!option && args->n_positional == 0) {
         const struct wr_cli_command *command = &wr_cli_commands[args->command];
-        return wr_err(err, WEIR_E_USAGE, "no model: weir %s %s", command->name, command->arguments);
+        return wr_err(err, WEIR_E_USAGE, "no model: weir %s %s ('weir list' shows those on this machine)", command->name, command->arguments);
     }
     const char *name = option ? args->value[WR_CLI_MODEL] : args->positional[0];
     if (!*name) return wr_err(err, WEIR_E_USAGE, "the model's name is empty");
@@ -25,7 +25,10 @@ int wr_cli_model_path(struct wr_cli *cli, const char **path, size_t *next, weir_
 int wr_cli_no_more_arguments(struct wr_cli *cli, size_t next, weir_err *err)
 {
     if (next >= cli->args.n_positional) return 0;
-    return wr_err(err, WEIR_E_USAGE, "'%.100s' is one argument too many (quote a text of several words)", cli->args.positional[next]);
+    const struct wr_cli_command *command = &wr_cli_commands[cli->args.command];
+    if (!*command->arguments) return wr_err(err, WEIR_E_USAGE, "weir %s takes no argument, and '%.80s' is one", command->name, cli->args.positional[next]);
+    return wr_err(err, WEIR_E_USAGE, "'%.80s' is one argument too many: weir %s %s (quote a text of several words)", cli->args.positional[next], command->name,
+        command->arguments);
 }
 
 int wr_cli_engine_options(struct wr_cli *cli, weir_err *err)
@@ -124,8 +127,11 @@ static int parse_bias(struct wr_cli_sampling *s, const char *item, weir_err *err
 
 static int parse_seed(struct wr_cli_sampling *s, const struct wr_cli_args *args, weir_err *err)
 {
-    if (!args->count[WR_CLI_SEED] || strcmp(args->value[WR_CLI_SEED], "random") != 0)
-        return wr_cli_u64(args, WR_CLI_SEED, 0, UINT64_MAX, &s->sampling.seed, err);
+    if (!args->count[WR_CLI_SEED] || strcmp(args->value[WR_CLI_SEED], "random") != 0) {
+        weir_err plain;
+        int code = wr_cli_u64(args, WR_CLI_SEED, 0, UINT64_MAX, &s->sampling.seed, &plain);
+        return code ? wr_err(err, code, "%s, nor is it random", plain.text) : 0;
+    }
     if (getrandom(&s->sampling.seed, sizeof s->sampling.seed, 0) != (ssize_t)sizeof s->sampling.seed)
         return wr_err(err, WEIR_E_FAIL, "--seed random: the system gave no random number; give a number");
     return 0;

@@ -188,6 +188,10 @@ int wr_tool_about(const char *path, wr_about *about, weir_err *err)
     weir_options_init(&options);
     options.direct = WEIR_DIRECT_OFF;
     rc = wr_plan_read(&plan, path, &options, false, err);
-    weir_plan_close(rc == 0 ? plan : NULL);
+    if (rc < 0) return rc;
+    struct wr_vocab *vocab = NULL; /* asks for the tokenizer's kind, reads none of its tokens */
+    rc = wr_vocab_open(&vocab, &plan->vocab, &plan->ledger, NULL, err);
+    wr_vocab_close(vocab);
+    weir_plan_close(plan);
     return rc;
 }

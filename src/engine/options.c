@@ -72,6 +72,8 @@ int weir_options_set(weir_options *o, const char *name, const char *value, weir_
     if (strcmp(name, "ring") == 0) return size(name, value, &o->ring_bytes, err);
     if (strcmp(name, "extent") == 0) return size(name, value, &o->extent_bytes, err);
     if (strcmp(name, "kv") == 0) {
+        if (strcmp(value, "q8_0") == 0 || strcmp(value, "k8v4") == 0)
+            return wr_err(err, WEIR_E_USAGE, "--kv: %s is planned and not in this version; use f16, the default, or f32", value);
         rc = choice(name, value, kv_names, &i, err);
         if (rc == 0) o->kv = i == 0 ? WEIR_KV_F16 : WEIR_KV_F32;
         return rc;

@@ -224,7 +224,7 @@ int weir_plan_open(weir_plan **out, const char *path, const weir_options *option
     in.scratch_base += wr_round_up(p->sample_bytes, 64);
     rc = wr_plan_make(&p->plan, &in, err);
     if (rc < 0) {
-        if (options->memory_bytes == 0) wr_err_prefix(err, rc, "budget %s", p->budget_origin);
+        if (options->memory_bytes == 0 && rc == WEIR_E_BUDGET) wr_err_prefix(err, rc, "budget %s", p->budget_origin);
         wr_err_prefix(err, rc, "%s", wr_file_label(path));
         goto fail;
     }

@@ -39,8 +39,8 @@ static int check_ids(const weir_session *s, const int32_t *ids, size_t n, weir_e
     const weir_plan *p = s->engine->plan;
     if (n == 0) return wr_err(err, WEIR_E_INPUT, "there are no tokens to evaluate");
     if (n > p->plan.n_ctx)
-        return wr_err(err, WEIR_E_CONTEXT, "%zu tokens do not fit the context of %u: use a larger --ctx (this budget could hold %u)", n, p->plan.n_ctx,
-            p->plan.max_context);
+        return wr_err(err, WEIR_E_CONTEXT, "%zu tokens do not fit the context of %u positions; give -c %zu or more (this budget could hold %u)", n,
+            p->plan.n_ctx, n, p->plan.max_context);
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || (uint32_t)ids[i] >= p->model.hp.n_vocab)
             return wr_err(err, WEIR_E_INPUT, "token id %d at position %zu is outside the vocabulary of %u", ids[i], i, p->model.hp.n_vocab);

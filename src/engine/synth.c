@@ -118,7 +118,8 @@ static int tensor(struct synth *s, bool write, const char *name, uint64_t ne0, u
     const struct wr_quant *q = vector ? wr_quant_find(WR_TYPE_F32) : s->type;
     uint64_t ne[2] = {ne0, vector ? 1 : ne1}, row_bytes;
     if (!wr_quant_row_bytes(q, ne0, &row_bytes))
-        return wr_err(s->err, WEIR_E_USAGE, "--type %s: rows of %llu are not whole blocks", q->name, (unsigned long long)ne0);
+        return wr_err(s->err, WEIR_E_USAGE, "--type %s: rows of %llu are not whole blocks of %u; choose another format or shape", q->name,
+            (unsigned long long)ne0, q->block_elems);
     s->n_tensors++;
     if (!write) {
         wr_gguf_writer_tensor(s->writer, name, q, vector ? 1 : 2, ne);
@@ -175,7 +176,7 @@ int wr_tool_synth(const wr_synth_options *o, weir_err *err)
         if (strcmp(shapes[i].name, o->shape) == 0) shape = &shapes[i];
     if (shape == NULL) return wr_err(err, WEIR_E_USAGE, "there is no shape '%s' (weir synth list shows them)", o->shape);
     struct synth s = {.o = o, .type = wr_quant_find_name(o->type), .err = err};
-    if (s.type == NULL) return wr_err(err, WEIR_E_USAGE, "--type: '%s' is not a weight format", o->type);
+    if (s.type == NULL) return wr_err(err, WEIR_E_USAGE, "--type: '%s' is not a weight format; 'weir version' lists them", o->type);
     uint32_t n_layer = o->n_layer != 0 ? o->n_layer : shape->n_layer;
     if (o->n_vocab < FIRST_BYTE + 256 + 64 || o->n_vocab > 1 << 20) return wr_err(err, WEIR_E_USAGE, "--vocab: %u is not from 321 to 1048576", o->n_vocab);
     wr_ledger_init(&s.ledger);

@@ -25,7 +25,8 @@ int weir_tokenize(weir_engine *e, const char *text, size_t n, bool special, bool
         uint32_t n_ctx = e->plan->plan.n_ctx;
         uint64_t most = (uint64_t)n_ctx * e->longest_token;
         if (n > most)
-            return wr_err(err, WEIR_E_CONTEXT, "the text of %zu bytes is at least %llu tokens, the context is %u: use a larger --ctx", n,
+            return wr_err(err, WEIR_E_CONTEXT,
+                "the text of %zu bytes has %llu tokens at least and the context %u positions; give a larger -c, or a shorter text", n,
                 (unsigned long long)(n / e->longest_token), n_ctx);
     }
     int rc = wr_vocab_tokenize(e->vocab, text, n, &how, &e->plan->ledger, &found, &n_found, &n_dropped, err);
@@ -33,7 +34,8 @@ int weir_tokenize(weir_engine *e, const char *text, size_t n, bool special, bool
     if (rc < 0) return rc;
     if (!e->text_only && n_found > e->plan->plan.n_ctx) {
         wr_mem_free(found);
-        return wr_err(err, WEIR_E_CONTEXT, "the text is %zu tokens, the context is %u: use a larger --ctx", n_found, e->plan->plan.n_ctx);
+        return wr_err(err, WEIR_E_CONTEXT, "the text has %zu tokens and the context %u positions; give -c %zu or more, or a shorter text", n_found,
+            e->plan->plan.n_ctx, n_found);
     }
     *ids = found;
     *n_ids = n_found;
@@ -54,7 +56,8 @@ int wr_engine_open_chat(weir_engine *e, weir_err *err)
     if (e->chat != NULL) return 0;
     weir_plan *p = e->plan;
     const struct wr_meta *meta = wr_catalog_meta(&p->catalog, "tokenizer.chat_template");
-    if (meta == NULL || meta->type != WR_META_STRING) return wr_err(err, WEIR_E_UNSUPPORTED, "%s has no chat template; use --raw", wr_file_label(p->path));
+    if (meta == NULL || meta->type != WR_META_STRING)
+        return wr_err(err, WEIR_E_UNSUPPORTED, "%s: has no chat template; 'weir run --raw' takes a text as it is", wr_file_label(p->path));
     char *source = wr_mem_alloc(&p->ledger, WR_ACCOUNT_TEXT, meta->bytes + 1, err);
     if (source == NULL) return err != NULL ? err->code : WEIR_E_NOMEM;
     int rc = wr_catalog_string(&p->catalog, meta, source, err);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "memory/plan.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define KIB 1024ull
@@ -348,10 +349,13 @@ static double mib(uint64_t bytes) { return (double)bytes / (double)MIB; }
 
 static int refuse(const struct wr_plan *plan, const struct wr_plan_input *in, uint64_t weights_min, uint32_t n_ctx, uint32_t chunk, weir_err *err)
 {
+    char smaller[32] = "";
+    uint32_t fits = largest_context(plan, in, weights_min, chunk, n_ctx);
+    if (fits > 0) snprintf(smaller, sizeof smaller, " or -c %u", fits);
     return wr_err(err, WEIR_E_BUDGET,
-        "needs --memory %llu or a smaller -c, have %llu (MiB: process %.1f, kv(%u) %.1f, tokenizer %.1f, text %.1f, meta %.1f, scratch %.1f, weights and ring "
+        "needs --memory %llu%s, have %llu (MiB: process %.1f, kv(%u) %.1f, tokenizer %.1f, text %.1f, meta %.1f, scratch %.1f, weights and ring "
         "%.1f)",
-        (unsigned long long)plan->min_budget, (unsigned long long)in->budget, mib(in->process_bytes), n_ctx, mib(kv_bytes(in, n_ctx)),
+        (unsigned long long)plan->min_budget, smaller, (unsigned long long)in->budget, mib(in->process_bytes), n_ctx, mib(kv_bytes(in, n_ctx)),
         mib(page(in->tokenizer_bytes)), mib(text_bytes(n_ctx)), mib(plan->account[WR_ACCOUNT_META]), mib(scratch_bytes(in, chunk)),
         mib(weights_min + page(plan->vector_bytes) + IO_ENGINE_BYTES));
 }

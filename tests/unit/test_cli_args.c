@@ -148,7 +148,7 @@ static void numbers(void **state)
     assert_int_equal(wr_cli_u64(&args, WR_CLI_N, 0, 100, &n, &err), WEIR_E_USAGE);
     assert_said("-n: '-1'");
     assert_int_equal(wr_cli_u64(&args, WR_CLI_TOP_K, 0, INT32_MAX, &n, &err), WEIR_E_USAGE);
-    assert_said("--top-k: 4294967296 is above 2147483647");
+    assert_said("--top-k: '4294967296' is not a whole number from 0 to 2147483647");
     assert_int_equal(wr_cli_f32(&args, WR_CLI_TEMP, 0, 1000, &x, &err), WEIR_E_USAGE);
     assert_said("--temp: 1001 is not between 0 and 1000");
     assert_int_equal(wr_cli_f32(&args, WR_CLI_MIN_P, 0, 1, &x, &err), WEIR_E_USAGE);
