@@ -10,6 +10,7 @@ uint64_t wr_clock_ns(void); /* monotonic */
 
 struct wr_os_memory {
     uint64_t available_bytes; /* the smallest of MemAvailable and limit - (usage less reclaimable cache) of every cgroup up the tree, v1 or v2 */
+    uint64_t limit_bytes;     /* of that cgroup; 0: no limit is smaller than MemAvailable */
     char origin[64];          /* "MemAvailable" or "cgroup limit 512 MiB" ... */
 };
 /* root: "" or, in tests, a folder that holds a fake proc and sys tree. */

@@ -260,6 +260,7 @@ static void lower_by_cgroups(const char *root, const char *controller, struct wr
         uint64_t available = limit > used ? limit - used : 0;
         if (available >= m->available_bytes) continue;
         m->available_bytes = available;
+        m->limit_bytes = limit;
         size_text(m->origin, sizeof m->origin, "cgroup limit", limit);
     } while (cgroup_parent(&c));
 }
@@ -268,7 +269,7 @@ struct wr_os_memory wr_os_memory(const char *root)
 {
     static const char *const keys[] = {"MemAvailable", "MemFree"};
     uint64_t kib[2] = {NO_LIMIT, 0};
-    struct wr_os_memory m = {0, "MemAvailable"};
+    struct wr_os_memory m = {0, 0, "MemAvailable"};
     read_values(root, NULL, "/proc/meminfo", 2, keys, kib);
     if (kib[0] == NO_LIMIT) { /* before Linux 3.14, or no /proc: what is certainly free */
         kib[0] = kib[1];

@@ -90,7 +90,13 @@ static int choose_budget(weir_plan *p, weir_err *err)
         return 0;
     }
     struct wr_os_memory m = wr_os_memory("");
-    /* Down to whole steps: the system's counters drift by a MiB from run to run, the choice should not. */
+    /* In whole steps: the system's counters drift by some MiB from run to run and with what is in the page cache, the choice should not. In a container
+     * it is the use that is rounded, which is small; a step down from what is left would be at a border as often as not. */
+    uint64_t step = m.limit_bytes / 16 < 4 * BUDGET_STEP ? m.limit_bytes / 16 : 4 * BUDGET_STEP;
+    if (step > 0) {
+        uint64_t used = (m.limit_bytes - m.available_bytes + step - 1) / step * step;
+        if (m.limit_bytes - used > m.available_bytes / 2 && used < m.limit_bytes) m.available_bytes = m.limit_bytes - used;
+    }
     uint64_t most = m.available_bytes / 4 * 3;
     p->options.memory_bytes = wr_round_down(most, most < 16 * BUDGET_STEP ? BUDGET_STEP / 8 : BUDGET_STEP);
     snprintf(p->budget_origin, sizeof p->budget_origin, "3/4 of %s", m.origin);
