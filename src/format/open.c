@@ -8,8 +8,10 @@
  */
 #include <inttypes.h>
 #include <string.h>
+#include <sys/resource.h>
 #include "format/index.h"
 
+#define OTHER_DESCRIPTORS 16 /* streams, the ring of io_uring, what the command writes */
 #define N_SPLIT 3
 static const char *const split_key[N_SPLIT] = {"split.no", "split.count", "split.tensors.count"};
 
@@ -137,6 +139,17 @@ static int read_file(struct wr_catalog *whole, uint32_t i, const struct wr_part_
     return code;
 }
 
+/* `first`: the first file, open. The lowest free descriptor was taken for it, so its number says how many there are already. */
+static int check_descriptors(const struct wr_file *first, uint32_t n_files, weir_err *err)
+{
+    struct rlimit limit;
+    uint64_t n = (uint64_t)first->fd_buffered + (uint64_t)n_files * (first->fd_direct >= 0 ? 2 : 1) + OTHER_DESCRIPTORS;
+    if (n_files == 1 || getrlimit(RLIMIT_NOFILE, &limit) != 0 || n <= limit.rlim_cur) return 0;
+    return wr_catalog_fail(first->path, err, WEIR_E_OPEN, NULL, NULL,
+        "the model's %" PRIu32 " files need %" PRIu64 " descriptors, a process may have %" PRIu64 " here; raise the limit (ulimit -n)", n_files, n,
+        (uint64_t)limit.rlim_cur);
+}
+
 /* All before the first is read, so that a missing one is known at once. */
 static int open_files(struct wr_catalog *c, char *path, const struct wr_part_name *name, enum weir_direct direct, const struct wr_log *log, weir_err *err)
 {
@@ -148,12 +161,14 @@ static int open_files(struct wr_catalog *c, char *path, const struct wr_part_nam
     for (uint32_t i = 0; i < name->count; i++) {
         if (name->named) wr_part_name_set(path, name, i);
         int code = wr_file_open(&c->files[i], path, direct, log, err);
-        if (code != 0 && name->count > 1) {
+        if (code != 0) {
             weir_err why = *err;
-            wr_err(err, code, "%s; it is part %" PRIu32 " of %" PRIu32 ", and the model needs all of them in one folder", why.text, i + 1, name->count);
+            if (name->count == 1) return code;
+            return wr_err(err, code, "%s; it is part %" PRIu32 " of %" PRIu32 ", and the model needs all of them in one folder", why.text, i + 1, name->count);
         }
-        if (code != 0) return code;
         c->n_files = i + 1;
+        if (i == 0) code = check_descriptors(c->files, name->count, err);
+        if (code != 0) return code;
         if (c->files[i].fd_direct < 0) log = NULL; /* once is enough */
         if (!wr_add_u64(c->bytes, c->files[i].bytes, &c->bytes))
             return wr_catalog_fail(path, err, WEIR_E_UNSUPPORTED, NULL, NULL, "the files of the model are larger than 2^64 bytes" WR_CONVERT);

@@ -2,12 +2,13 @@
 """Split models (C6): any part or the folder is the whole model, to the bit; parts that are missing, swapped or foreign are named."""
 import itertools
 import shutil
+import subprocess
 
 import numpy as np
 import pytest
 import raw_gguf
 import tiny_model
-from command import weir, weir_json, weir_measured
+from command import WEIR, environment, weir, weir_json, weir_measured
 from gguf import GGUFWriter
 from raw_gguf import U16, Value
 
@@ -214,6 +215,15 @@ def test_as_many_parts_as_are_read(tmp_path, whole, content):
     tmp_path.mkdir()
     raw_gguf.split(keys, tensors, tmp_path, "tiny", [1] * 256)
     refused(tmp_path, 4, "257", "256")
+
+
+def test_too_few_descriptors(tmp_path, content):
+    parts = raw_gguf.split(*content, tmp_path, "tiny", [1] * 19)
+    words = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh", str(WEIR), "run", str(tmp_path), *TEXT]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment(), timeout=60, check=False)
+    assert done.returncode == 5 and parts[0].name in done.stderr and "process may have 64" in done.stderr and "ulimit -n" in done.stderr and done.stderr.count("\n") == 1, done
+    done = subprocess.run([*words, "--direct", "off"], capture_output=True, text=True, env=environment(), timeout=60, check=False)
+    assert done.returncode == 0, done
 
 
 def test_folder_as_model(tmp_path, whole, content):
