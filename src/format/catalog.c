@@ -59,8 +59,7 @@ static enum number_kind kind_of(enum wr_meta_type type)
 
 static int type_error(const struct wr_catalog *catalog, const struct wr_meta *meta, const char *wanted, weir_err *err)
 {
-    return wr_catalog_fail(
-        catalog->files->path, err, WEIR_E_FORMAT, "key", meta->key, "is of type %s, needed is %s" WR_CONVERT, wr_meta_type_name[meta->type], wanted);
+    return wr_catalog_key_error(catalog, err, WEIR_E_FORMAT, meta->key, "is of type %s, needed is %s" WR_CONVERT, wr_meta_type_name[meta->type], wanted);
 }
 
 int wr_catalog_u64(const struct wr_catalog *catalog, const char *key, uint64_t max, uint64_t *out, weir_err *err)
@@ -70,9 +69,9 @@ int wr_catalog_u64(const struct wr_catalog *catalog, const char *key, uint64_t m
     enum number_kind kind = kind_of(meta->type);
     if (kind != UNSIGNED && kind != SIGNED) return type_error(catalog, meta, "a whole number", err);
     if (kind == SIGNED && meta->value.i < 0)
-        return wr_catalog_fail(catalog->files->path, err, WEIR_E_FORMAT, "key", key, "is %" PRId64 ", allowed is 0 to %" PRIu64 WR_CONVERT, meta->value.i, max);
+        return wr_catalog_key_error(catalog, err, WEIR_E_FORMAT, key, "is %" PRId64 ", allowed is 0 to %" PRIu64 WR_CONVERT, meta->value.i, max);
     if (meta->value.u > max)
-        return wr_catalog_fail(catalog->files->path, err, WEIR_E_FORMAT, "key", key, "is %" PRIu64 ", allowed is 0 to %" PRIu64 WR_CONVERT, meta->value.u, max);
+        return wr_catalog_key_error(catalog, err, WEIR_E_FORMAT, key, "is %" PRIu64 ", allowed is 0 to %" PRIu64 WR_CONVERT, meta->value.u, max);
     *out = meta->value.u;
     return 1;
 }
@@ -95,7 +94,7 @@ int wr_catalog_f64(const struct wr_catalog *catalog, const char *key, double *ou
     default:
         return type_error(catalog, meta, "a number", err);
     }
-    if (!isfinite(value)) return wr_catalog_fail(catalog->files->path, err, WEIR_E_FORMAT, "key", key, "is not finite (%g)" WR_CONVERT, value);
+    if (!isfinite(value)) return wr_catalog_key_error(catalog, err, WEIR_E_FORMAT, key, "is not finite (%g)" WR_CONVERT, value);
     *out = value;
     return 1;
 }
@@ -115,10 +114,8 @@ int wr_catalog_str(const struct wr_catalog *catalog, const char *key, const char
     if (meta == NULL) return 0;
     if (meta->type != WR_META_STRING) return type_error(catalog, meta, "string", err);
     if (meta->string == NULL)
-        return wr_catalog_fail(
-            catalog->files->path, err, WEIR_E_FORMAT, "key", key, "is a string of %" PRIu64 " bytes, at most 65536 are read" WR_CONVERT, meta->bytes);
-    if (memchr(meta->string, '\0', meta->bytes) != NULL)
-        return wr_catalog_fail(catalog->files->path, err, WEIR_E_FORMAT, "key", key, "holds a NUL byte" WR_CONVERT);
+        return wr_catalog_key_error(catalog, err, WEIR_E_FORMAT, key, "is a string of %" PRIu64 " bytes, at most 65536 are read" WR_CONVERT, meta->bytes);
+    if (memchr(meta->string, '\0', meta->bytes) != NULL) return wr_catalog_key_error(catalog, err, WEIR_E_FORMAT, key, "holds a NUL byte" WR_CONVERT);
     *out = meta->string;
     return 1;
 }
@@ -159,8 +156,7 @@ static int need(struct wr_meta_reader *reader, uint32_t n, weir_err *err)
     if (have >= n) return 0;
     uint64_t left = reader->meta->offset + reader->meta->bytes - reader->offset;
     if (n - have > left)
-        return wr_catalog_fail(
-            reader->catalog->files->path, err, WEIR_E_CHANGED, "key", reader->meta->key, "the array changed while it was read; leave the file alone");
+        return wr_catalog_key_error(reader->catalog, err, WEIR_E_CHANGED, reader->meta->key, "the array changed while it was read; leave the file alone");
     memmove(reader->buffer, reader->buffer + reader->begin, have);
     reader->begin = 0;
     reader->end = have;
@@ -175,13 +171,12 @@ static int need(struct wr_meta_reader *reader, uint32_t n, weir_err *err)
 static int next(struct wr_meta_reader *reader, weir_err *err)
 {
     if (reader->index < reader->meta->count) return 0;
-    return wr_catalog_fail(
-        reader->catalog->files->path, err, WEIR_E_FORMAT, "key", reader->meta->key, "has only %" PRIu64 " elements" WR_CONVERT, reader->meta->count);
+    return wr_catalog_key_error(reader->catalog, err, WEIR_E_FORMAT, reader->meta->key, "has only %" PRIu64 " elements" WR_CONVERT, reader->meta->count);
 }
 
 static int element_error(const struct wr_meta_reader *reader, const char *wanted, weir_err *err)
 {
-    return wr_catalog_fail(reader->catalog->files->path, err, WEIR_E_FORMAT, "key", reader->meta->key, "is an array of %s, needed is one of %s" WR_CONVERT,
+    return wr_catalog_key_error(reader->catalog, err, WEIR_E_FORMAT, reader->meta->key, "is an array of %s, needed is one of %s" WR_CONVERT,
         wr_meta_type_name[reader->meta->element], wanted);
 }
 
@@ -194,7 +189,7 @@ int wr_meta_reader_string(struct wr_meta_reader *reader, const char **bytes, siz
     uint64_t length;
     memcpy(&length, reader->buffer + reader->begin, 8);
     if (length > ELEMENT_MAX)
-        return wr_catalog_fail(reader->catalog->files->path, err, WEIR_E_FORMAT, "key", reader->meta->key,
+        return wr_catalog_key_error(reader->catalog, err, WEIR_E_FORMAT, reader->meta->key,
             "element %" PRIu64 " has %" PRIu64 " bytes, at most %u are read" WR_CONVERT, reader->index, length, ELEMENT_MAX);
     code = need(reader, 8 + (uint32_t)length, err);
     if (code != 0) return code;
@@ -225,11 +220,11 @@ int wr_meta_reader_number(struct wr_meta_reader *reader, int64_t *i, double *f, 
         if (type == WR_META_F32) *f = (double)narrow;
     } else {
         if (type == WR_META_BOOL && u > 1)
-            return wr_catalog_fail(reader->catalog->files->path, err, WEIR_E_FORMAT, "key", reader->meta->key,
-                "element %" PRIu64 " is the bool %" PRIu64 WR_CONVERT, reader->index, u);
+            return wr_catalog_key_error(
+                reader->catalog, err, WEIR_E_FORMAT, reader->meta->key, "element %" PRIu64 " is the bool %" PRIu64 WR_CONVERT, reader->index, u);
         if (kind == UNSIGNED && u > INT64_MAX && i != NULL)
-            return wr_catalog_fail(reader->catalog->files->path, err, WEIR_E_FORMAT, "key", reader->meta->key,
-                "element %" PRIu64 " is %" PRIu64 ", too large" WR_CONVERT, reader->index, u);
+            return wr_catalog_key_error(
+                reader->catalog, err, WEIR_E_FORMAT, reader->meta->key, "element %" PRIu64 " is %" PRIu64 ", too large" WR_CONVERT, reader->index, u);
         int64_t s = (int64_t)(u << (64 - 8 * width)) >> (64 - 8 * width);
         if (i != NULL) *i = kind == SIGNED ? s : (int64_t)u;
         if (f != NULL) *f = kind == SIGNED ? (double)s : (double)u;

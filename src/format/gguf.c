@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/sort.h"
 #include "format/index.h"
 
 #define STRING_KEPT (64u << 10)
@@ -297,41 +298,22 @@ static int take_tensors(struct parser *p, uint64_t n)
     return 0;
 }
 
-/* Heapsort of indices by offset: O(n log n) for any file, in place. */
-static void sift(uint32_t *order, uint32_t root, uint32_t n, const struct wr_tensor *tensors)
-{
-    for (;;) {
-        uint32_t child = 2 * root + 1;
-        if (child >= n) return;
-        if (child + 1 < n && tensors[order[child + 1]].offset > tensors[order[child]].offset) child++;
-        if (tensors[order[root]].offset >= tensors[order[child]].offset) return;
-        uint32_t swap = order[root];
-        order[root] = order[child];
-        order[child] = swap;
-        root = child;
-    }
-}
-
-static void sort_by_offset(uint32_t *order, uint32_t n, const struct wr_tensor *tensors)
-{
-    for (uint32_t i = 0; i < n; i++) order[i] = i;
-    for (uint32_t i = n / 2; i > 0; i--) sift(order, i - 1, n, tensors);
-    for (uint32_t i = n; i > 1; i--) {
-        uint32_t swap = order[0];
-        order[0] = order[i - 1];
-        order[i - 1] = swap;
-        sift(order, 0, i - 1, tensors);
-    }
-}
-
 static int check_overlap(struct parser *p)
 {
     uint32_t n = (uint32_t)p->catalog->n_tensors;
     const struct wr_tensor *tensors = p->catalog->tensors;
-    uint32_t *order = wr_mem_array(p->catalog->ledger, WR_ACCOUNT_META, n, sizeof *order, p->err);
-    if (order == NULL) return p->err->code;
     int code = 0;
-    sort_by_offset(order, n, tensors);
+    uint32_t *order = wr_mem_array(p->catalog->ledger, WR_ACCOUNT_META, n, sizeof *order, p->err);
+    uint64_t *offset = wr_mem_array(p->catalog->ledger, WR_ACCOUNT_META, n, sizeof *offset, p->err);
+    if (order == NULL || offset == NULL) {
+        code = p->err->code;
+        goto done;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        order[i] = i;
+        offset[i] = tensors[i].offset;
+    }
+    wr_sort_by_key(order, n, offset);
     for (uint32_t i = 1; i < n && code == 0; i++) {
         const struct wr_tensor *a = &tensors[order[i - 1]], *b = &tensors[order[i]];
         if (a->offset + a->bytes <= b->offset) continue;
@@ -340,7 +322,9 @@ static int check_overlap(struct parser *p)
         wr_text_line(other, sizeof other, a->name);
         code = fail(p, WEIR_E_FORMAT, "begins at byte %" PRIu64 ", inside tensor '%s'" WR_DAMAGED, b->offset, other);
     }
+done:
     wr_mem_free(order);
+    wr_mem_free(offset);
     return code;
 }
 

@@ -192,6 +192,15 @@ int wr_catalog_failv(const char *path, weir_err *err, int code, const char *kind
     return wr_err(err, code, "%s%s: %s '%s'%s: %s", cut, path, kind, shown, strlen(name) > NAME_SHOWN ? "..." : "", text);
 }
 
+int wr_catalog_key_error(const struct wr_catalog *catalog, weir_err *err, int code, const char *key, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    wr_catalog_failv(catalog->files->path, err, code, "key", key, format, args);
+    va_end(args);
+    return code;
+}
+
 int wr_catalog_fail(const char *path, weir_err *err, int code, const char *kind, const char *name, const char *format, ...)
 {
     va_list args;

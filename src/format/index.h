@@ -41,6 +41,9 @@ void wr_catalog_pool_join(struct wr_catalog_index *to, struct wr_catalog_index *
 int wr_catalog_fail(const char *path, weir_err *, int code, const char *kind, const char *name, const char *format, ...) __attribute__((format(printf, 6, 7)));
 int wr_catalog_failv(const char *path, weir_err *, int code, const char *kind, const char *name, const char *format, va_list);
 
+/* About a key of the first file. */
+int wr_catalog_key_error(const struct wr_catalog *, weir_err *, int code, const char *key, const char *format, ...) __attribute__((format(printf, 5, 6)));
+
 extern const uint8_t wr_meta_width[WR_N_META_TYPES]; /* bytes of a number; 0: string, array */
 
 /* gguf.c: reads the header of catalog->files[0], whose private_index is there, into keys and tensors; the tensors' names are not hashed yet.

@@ -15,16 +15,6 @@
 #define N_SPLIT 3
 static const char *const split_key[N_SPLIT] = {"split.no", "split.count", "split.tensors.count"};
 
-static int about_key(const struct wr_catalog *part, weir_err *err, int code, const char *key, const char *format, ...) __attribute__((format(printf, 5, 6)));
-static int about_key(const struct wr_catalog *part, weir_err *err, int code, const char *key, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    wr_catalog_failv(part->files->path, err, code, "key", key, format, args);
-    va_end(args);
-    return code;
-}
-
 /* The keys of a part against its name. */
 static int check_split(const struct wr_catalog *part, const struct wr_part_name *name, uint32_t no, weir_err *err)
 {
@@ -33,19 +23,19 @@ static int check_split(const struct wr_catalog *part, const struct wr_part_name 
         int found = wr_catalog_u64(part, split_key[i], UINT64_MAX, &value[i], err);
         if (found < 0) return found;
         if (found == 0 && name->count > 1)
-            return about_key(part, err, WEIR_E_FORMAT, split_key[i],
+            return wr_catalog_key_error(part, err, WEIR_E_FORMAT, split_key[i],
                 "is missing, but the name says part %" PRIu32 " of %" PRIu32 "; download the file again, or rename it if it is a whole model", no + 1,
                 name->count);
     }
     if (value[1] > 1 && !name->named)
-        return about_key(part, err, WEIR_E_FORMAT, split_key[1],
+        return wr_catalog_key_error(part, err, WEIR_E_FORMAT, split_key[1],
             "one of %" PRIu64 " parts, which must be named ...-%05" PRIu64 "-of-%05" PRIu64 ".gguf and lie together; give the file its name back", value[1],
             value[0] + 1, value[1]);
     if (value[1] != name->count && !(value[1] == 0 && name->count == 1)) /* 0 parts: not split */
-        return about_key(part, err, WEIR_E_FORMAT, split_key[1], "is %" PRIu64 ", but the name says part %" PRIu32 " of %" PRIu32 "; download the file again",
-            value[1], no + 1, name->count);
+        return wr_catalog_key_error(part, err, WEIR_E_FORMAT, split_key[1],
+            "is %" PRIu64 ", but the name says part %" PRIu32 " of %" PRIu32 "; download the file again", value[1], no + 1, name->count);
     if (value[0] != no)
-        return about_key(part, err, WEIR_E_FORMAT, split_key[0],
+        return wr_catalog_key_error(part, err, WEIR_E_FORMAT, split_key[0],
             "is %" PRIu64 ", but %" PRIu32 " belongs in part %" PRIu32 " of %" PRIu32 ": the files were swapped or renamed; download this one again", value[0],
             no, no + 1, name->count);
     return 0;
@@ -61,7 +51,7 @@ static int check_same_model(const struct wr_catalog *whole, const struct wr_cata
         bool same = a->type == b->type && a->value.u == b->value.u && a->bytes == b->bytes;
         if (same && a->string != NULL) same = memcmp(a->string, b->string, a->bytes) == 0;
         if (!same)
-            return about_key(
+            return wr_catalog_key_error(
                 part, err, WEIR_E_FORMAT, keys[i], "differs from that of the first part: the file belongs to another model; download this one again");
     }
     return 0;
@@ -74,10 +64,10 @@ static int check_purpose(const struct wr_catalog *c, weir_err *err)
     int code = wr_catalog_str(c, "general.type", &type, err);
     if (code < 0) return code;
     if (strcmp(type, "model") != 0)
-        return about_key(c, err, WEIR_E_UNSUPPORTED, "general.type", "is '%.32s', not 'model'; give the file of the language model itself", type);
+        return wr_catalog_key_error(c, err, WEIR_E_UNSUPPORTED, "general.type", "is '%.32s', not 'model'; give the file of the language model itself", type);
     code = wr_catalog_str(c, "general.architecture", &arch, err);
     if (code < 0) return code;
-    if (code == 0 || arch[0] == '\0') return about_key(c, err, WEIR_E_FORMAT, "general.architecture", "is missing or empty" WR_CONVERT);
+    if (code == 0 || arch[0] == '\0') return wr_catalog_key_error(c, err, WEIR_E_FORMAT, "general.architecture", "is missing or empty" WR_CONVERT);
     return 0;
 }
 
@@ -89,7 +79,8 @@ static int check_quantization(const struct wr_catalog *c, weir_err *err)
     int code = wr_catalog_u64(c, key, UINT64_MAX, &version, err);
     if (code < 0) return code;
     for (uint64_t i = 0; version != 2 && i < c->n_tensors; i++)
-        if (!c->tensors[i].quant->is_float) return about_key(c, err, WEIR_E_UNSUPPORTED, key, "is %" PRIu64 ", only 2 is supported" WR_CONVERT, version);
+        if (!c->tensors[i].quant->is_float)
+            return wr_catalog_key_error(c, err, WEIR_E_UNSUPPORTED, key, "is %" PRIu64 ", only 2 is supported" WR_CONVERT, version);
     return 0;
 }
 
@@ -202,7 +193,7 @@ int wr_catalog_open(struct wr_catalog *out, const char *model, enum weir_direct 
     n_tensors = c.n_tensors;
     code = wr_catalog_u64(&c, split_key[2], UINT64_MAX, &n_tensors, err);
     if (code >= 0 && n_tensors != c.n_tensors)
-        code = about_key(
+        code = wr_catalog_key_error(
             &c, err, WEIR_E_FORMAT, split_key[2], "is %" PRIu64 ", but the files hold %" PRIu64 " tensors; download them again", n_tensors, c.n_tensors);
     if (code > 0) code = 0;
 done:

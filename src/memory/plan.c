@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "base/sort.h"
 
 #define KIB 1024ull
 #define MIB (1024 * KIB)
@@ -130,28 +131,6 @@ struct work {                   /* temporaries of one layout */
     uint32_t n_full;
 };
 
-/* Sorts indices by key (heap sort: no recursion, no allocation). */
-static void sort_by_key(uint32_t *tape, uint32_t n, const uint64_t *key)
-{
-    for (uint32_t end = n, start = n / 2; end > 1;) {
-        if (start > 0)
-            start--;
-        else {
-            uint32_t t = tape[--end];
-            tape[end] = tape[0];
-            tape[0] = t;
-        }
-        uint32_t root = start;
-        for (uint32_t child; (child = 2 * root + 1) < end; root = child) {
-            if (child + 1 < end && key[tape[child]] < key[tape[child + 1]]) child++;
-            if (key[tape[root]] >= key[tape[child]]) break;
-            uint32_t t = tape[root];
-            tape[root] = tape[child];
-            tape[child] = t;
-        }
-    }
-}
-
 /* Slots that the earliest unfinished work item can need at once, were nothing pinned: extents loaded up to its last one and not yet done with. */
 static uint32_t count_live(struct wr_plan *plan, struct work *work)
 {
@@ -198,7 +177,7 @@ static void lay_out(struct wr_plan *plan, struct work *work, uint64_t target, ui
             work->offset[i] = w->tensor->offset;
             work->sorted[n_order++] = i;
         }
-        sort_by_key(work->sorted + first, n_order - first, work->offset);
+        wr_sort_by_key(work->sorted + first, n_order - first, work->offset);
     }
     for (uint32_t i = 0; i < plan->n_weights; i++) { /* offset becomes time: bytes used before it in a pass */
         work->offset[i] = time;
@@ -238,7 +217,7 @@ static void lay_out(struct wr_plan *plan, struct work *work, uint64_t target, ui
         work->full_tape[work->n_full++] = e;
         out->dense_bytes += plan->extents[e].bytes;
     }
-    sort_by_key(work->full_tape, work->n_full, work->key);
+    wr_sort_by_key(work->full_tape, work->n_full, work->key);
     for (uint32_t i = 0; i < work->n_full; i++) work->position[work->full_tape[i]] = i;
     out->max_live = count_live(plan, work);
     if (out->n_slots < out->max_live + 2) out->n_slots = out->max_live + 2;
