@@ -13,16 +13,17 @@ LLAMA = (
     "attention.value_length", "expert_count", "attention.layer_norm_rms_epsilon", "attention.scale", "rope.freq_base", "rope.dimension_count",
     "rope.scaling.type", "rope.scaling.factor",
 )
+GEMMA3 = ("attention.sliding_window", "attention.sliding_window_pattern", "attention.key_length_swa", "rope.freq_base_swa", "final_logit_softcapping")
 TOKENIZER = (
     "model", "pre", "tokens", "merges", "token_type", "bos_token_id", "eos_token_id", "eot_token_id", "eom_token_id", "unknown_token_id", "padding_token_id",
     "fim_pad_token_id", "fim_rep_token_id", "fim_sep_token_id", "add_bos_token", "add_eos_token",
 )
 GENERAL = ("general.architecture", "general.alignment", "general.type", "general.quantization_version", "split.count", "tokenizer.chat_template")
-KEYS = (*GENERAL, *(f"llama.{key}" for key in LLAMA), *(f"tokenizer.ggml.{key}" for key in TOKENIZER))
+KEYS = (*GENERAL, *(f"llama.{key}" for key in LLAMA), *(f"gemma3.{key}" for key in GEMMA3), *(f"tokenizer.ggml.{key}" for key in TOKENIZER))
 TYPES = tuple(V)
 LIMITS = {V.UINT8: (0, 255), V.INT8: (-128, 127), V.UINT16: (0, 65535), V.INT16: (-32768, 32767)}
 # A type that says what the key says must not be refused. A word the file has already, and numbers that a u8 holds.
-STANDARD = {"general.alignment": 32, "general.type": "model", "general.quantization_version": 2, "llama.expert_count": 0, "tokenizer.chat_template": "x"}
+STANDARD = {"general.alignment": 32, "general.type": "model", "general.quantization_version": 2, "llama.expert_count": 0, "tokenizer.chat_template": "x", "gemma3.attention.key_length_swa": 32}
 
 
 def value_of(kind, now):
@@ -46,7 +47,7 @@ def try_one(path, key, kind):
         now = metadata[key].value if key in metadata else STANDARD.get(key)
         metadata[key] = value_of(kind, now)
 
-    tiny_model.write(path, "Q8_0", keys=put)
+    tiny_model.write(path, "Q8_0", keys=put, arch="gemma3" if key.startswith("gemma3") else "llama")
     # The limit is on processor time, so that a busy machine does not count; whoever passes it is killed by a signal.
     words = ["sh", "-c", 'ulimit -t 2; exec "$@"', "sh", str(WEIR), "run", str(path), "x", "--raw", "-n", "1", "-t", "1"]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, env=environment(), timeout=60, check=False)
@@ -76,6 +77,8 @@ def test_c9_every_key_with_every_type(tmp_path, say):
             assert code[key, V.STRING] == 0 and code[key, V.UINT32] != 0 and code[key, V.ARRAY] != 0, key
         elif key.startswith("llama.attention.head") or key in ("llama.block_count", "llama.embedding_length", "general.alignment"):
             assert code[key, V.UINT32] == 0 and code[key, V.STRING] != 0 and code[key, V.ARRAY] != 0, key
+        elif key.startswith("gemma3."):
+            assert code[key, V.UINT32] == 0 and code[key, V.STRING] != 0 and code[key, V.ARRAY] != 0 and code[key, V.BOOL] != 0, key
         elif key.startswith("tokenizer.ggml.add_"):
             assert code[key, V.BOOL] == 0 and code[key, V.STRING] != 0, key
         elif key in ("tokenizer.ggml.tokens", "tokenizer.ggml.merges", "tokenizer.ggml.token_type"):
