@@ -103,7 +103,7 @@ static void markdown(struct wr_cli_out *out)
                        "Written by `weir help --markdown` from the tables in `src/cli`; do not edit.\n\n## Commands\n");
     markdown_commands(out);
     wr_cli_printf(out,
-        "\n## MODEL\n\nA file (of a split model any part), or a name. What is there as a file is meant as a file; `weir list` prints the names.\n\n"
+        "\n## MODEL\n\nA file (of a split model any part), a folder that holds one model, or a name. What is there as a file or folder is meant as that; `weir list` prints the names.\n\n"
         "| name | |\n|---|---|\n"
         "| `NAME` | `NAME.gguf` or the folder `NAME` in `$XDG_CACHE_HOME/weir/models` (`~/.cache/weir/models`) |\n"
         "| `ollama:NAME[:TAG]`, `ollama:HOST/SPACE/NAME:TAG` | in `$OLLAMA_MODELS`, else `~/.ollama/models` and the service's folder. Of the model "
