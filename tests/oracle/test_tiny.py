@@ -73,3 +73,20 @@ def test_formats(tmp_path, say, kind, precise, bound, arch, full):
     error = relative_error(weir_logits(tmp_path, path, ids, *(["--precise"] if precise else [])), forward.logits(model, states))
     say(f"measured: {kind} weights{', --precise' if precise else ''}, {arch} {'full' if full else 'plain'}: relative error {error:.1e}")
     assert error <= bound
+
+
+def test_gemma3_of_62_layers(tmp_path, monkeypatch, say):
+    """The model of 27B parameters, told by its layers, scales scores by 1 / sqrt(n_embd / n_head), here 16, and not by the size of its heads, 32."""
+    monkeypatch.setattr(tiny_model, "N_LAYER", 62)
+    tiny_model.encoded.cache_clear()
+    path = tiny_model.write(tmp_path / "m.gguf", arch="gemma3")
+    tiny_model.encoded.cache_clear()
+    model, ids = forward.Model(path, np.float64), tiny_ids(60)
+    logits = weir_logits(tmp_path, path, ids)
+    assert model.scale == 0.25
+    (states,) = forward.hidden_states(model, ids)
+    error = relative_error(logits, forward.logits(model, states))
+    say(f"measured: gemma3 of 62 layers: relative error {error:.1e}")
+    model.scale = 32**-0.5
+    (states,) = forward.hidden_states(model, ids)
+    assert error <= 1e-4 < 1e-2 < relative_error(logits, forward.logits(model, states))
