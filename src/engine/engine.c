@@ -11,7 +11,7 @@ int wr_engine_load_vocab(weir_engine *e, weir_err *err)
     weir_plan *p = e->plan;
     const struct wr_catalog *c = &p->catalog;
     const struct wr_meta *types = wr_catalog_meta(c, "tokenizer.ggml.token_type");
-    struct wr_meta_reader tokens = {0}, type = {0}, merges = {0};
+    struct wr_meta_reader tokens = {0}, type = {0}, merges = {0}, scores = {0};
     int rc = wr_vocab_open(&e->vocab, &p->vocab, &p->ledger, &p->log, err);
     if (rc < 0) return wr_err_prefix(err, rc, "%s", wr_file_label(p->path));
     rc = wr_meta_reader_open(&tokens, c, wr_catalog_meta(c, "tokenizer.ggml.tokens"), err);
@@ -35,6 +35,14 @@ int wr_engine_load_vocab(weir_engine *e, weir_err *err)
         if (rc == 0) rc = wr_vocab_add_merge(e->vocab, bytes, n, err);
     }
     wr_meta_reader_close(&merges);
+    bool has_scores = wr_vocab_has_scores(&p->vocab);
+    if (rc == 0 && has_scores) rc = wr_meta_reader_open(&scores, c, wr_catalog_meta(c, "tokenizer.ggml.scores"), err);
+    for (uint32_t i = 0; rc == 0 && has_scores && i < p->vocab.n_tokens; i++) {
+        double score;
+        rc = wr_meta_reader_number(&scores, NULL, &score, err);
+        if (rc == 0) rc = wr_vocab_add_score(e->vocab, (float)score, err);
+    }
+    wr_meta_reader_close(&scores);
     if (rc == 0) rc = wr_vocab_finish(e->vocab, err);
     if (rc == 0 && e->longest_token == 0) rc = wr_err(err, WEIR_E_FORMAT, "every token is empty (tokenizer.ggml.tokens)");
     if (rc < 0) wr_err_prefix(err, rc, "%s: tokenizer", wr_file_label(p->path));

@@ -60,8 +60,14 @@ static int read_vocab_config(weir_plan *p, weir_err *err)
         return wr_err(err, WEIR_E_FORMAT, "%s: key tokenizer.ggml.merges is not an array of up to 2^24 strings", path);
     if (types != NULL && (types->type != WR_META_ARRAY || types->count != tokens->count || (types->element != WR_META_I32 && types->element != WR_META_U32)))
         return wr_err(err, WEIR_E_FORMAT, "%s: key tokenizer.ggml.token_type is not an array of %llu integers", path, (unsigned long long)tokens->count);
+    bool has_scores = wr_vocab_has_scores(v);
+    const struct wr_meta *scores = wr_catalog_meta(c, "tokenizer.ggml.scores");
+    if (has_scores &&
+        (scores == NULL || scores->type != WR_META_ARRAY || scores->count != tokens->count || (scores->element != WR_META_F32 && scores->element != WR_META_I32)))
+        return wr_err(err, WEIR_E_FORMAT, "%s: key tokenizer.ggml.scores is not an array of %llu numbers, which a tokenizer of model 'llama' needs", path,
+            (unsigned long long)tokens->count);
     v->n_tokens = (uint32_t)tokens->count;
-    v->n_merges = merges != NULL ? (uint32_t)merges->count : 0;
+    v->n_merges = merges != NULL && !has_scores ? (uint32_t)merges->count : 0;
     v->token_bytes = tokens->bytes > 8 * tokens->count ? tokens->bytes - 8 * tokens->count : 0;
     if ((rc = check_scores(c, tokens->count, err)) < 0) return rc;
     struct {
@@ -79,7 +85,9 @@ static int read_vocab_config(weir_plan *p, weir_err *err)
     rc = wr_catalog_bool(c, "tokenizer.ggml.add_bos_token", &v->add_bos, err);
     v->add_bos_set = rc == 1;
     if (rc < 0) return rc;
-    rc = wr_catalog_bool(c, "tokenizer.ggml.add_eos_token", &v->add_eos, err);
+    if ((rc = wr_catalog_bool(c, "tokenizer.ggml.add_eos_token", &v->add_eos, err)) < 0) return rc;
+    rc = wr_catalog_bool(c, "tokenizer.ggml.add_space_prefix", &v->space_prefix, err);
+    v->space_prefix_set = rc == 1;
     return rc < 0 ? rc : 0;
 }
 

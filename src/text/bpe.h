@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Byte-pair merging of one piece: the merge table and the merging loop. */
+/* Byte-pair merging of one piece, by rank or by score: the merge table and the merging loop. */
 #ifndef WR_TEXT_BPE_H
 #define WR_TEXT_BPE_H
 
@@ -11,12 +11,20 @@ struct wr_bpe_merge {
 };
 #define WR_BPE_NONE UINT32_MAX
 
+/*
+ * Two kinds. By rank: symbols begin as bytes, a table says which pairs merge. By score (`words`): symbols begin as characters, a pair merges
+ * where its text is a token, and that token's rank counts; a character without a token is the symbol n_tokens - 1 + its length.
+ */
 struct wr_bpe {
-    struct wr_bpe_merge *slots; /* [n_slots], linear probing from the hash of (left, right) */
+    struct wr_bpe_merge *slots; /* by rank: [n_slots], linear probing from the hash of (left, right) */
     uint64_t n_slots;
+    const struct wr_vocab *words; /* by score, else NULL */
+    uint32_t n_tokens;
+    int32_t unknown;      /* by score: token of what has no other, or -1 */
     int32_t byte_id[256]; /* token of each byte, -1 where the vocabulary lacks it */
-    /* Token i covers length_at[i+1] - length_at[i] bytes. Every id that merging can reach is made of byte tokens, and a merge's result
-     * is the text of both pieces, so that this is also the number of symbols it covers. */
+    int32_t char_id[128]; /* by score: token of each ASCII character, or -1 */
+    /* Token i covers length_at[i+1] - length_at[i] bytes. By rank, every id that merging can reach is made of byte tokens, and a merge's
+     * result is the text of both pieces, so that this is also the number of symbols it covers. */
     const uint32_t *length_at;
 };
 
@@ -28,6 +36,7 @@ bool wr_bpe_add(struct wr_bpe *, uint32_t left, uint32_t right, uint32_t rank, u
 struct wr_ids {
     int32_t *ids; /* TEXT */
     size_t n, capacity, max;
+    size_t n_unknown; /* n after the unknown token was put: the next one joins it */
 };
 /* err may not be NULL in both. */
 int wr_ids_open(struct wr_ids *, size_t max, struct wr_ledger *, weir_err *);
@@ -42,9 +51,10 @@ struct wr_bpe_work {
     size_t heap_capacity;
 };
 void wr_bpe_work_close(struct wr_bpe_work *);
-/* Appends the ids of one piece (n < 2^31): bytes without a token are dropped first and counted in *n_dropped, then the adjacent pair of the lowest
- * rank, leftmost among equals, is merged until none is left (Sennrich et al. 2016). O(n log n) time; work
- * memory 8 bytes a symbol and a heap that takes about 4 more at random letters, 16 at worst. err may not be NULL. */
+/* Appends the ids of one piece (n < 2^31): the adjacent pair of the lowest rank, leftmost among equals, is merged until none is left
+ * (Sennrich et al. 2016). By rank, bytes without a token are dropped first; by score, what is left without a token is spelled by byte
+ * tokens, or is the unknown token. *n_dropped counts the bytes that are lost. O(n log n) time; work memory 8 bytes a byte and a heap that
+ * takes about 4 more at random letters, 16 at worst. err may not be NULL. */
 int wr_bpe_piece(const struct wr_bpe *, const uint8_t *bytes, size_t n, struct wr_bpe_work *, struct wr_ids *out, size_t *n_dropped, weir_err *);
 
 #endif

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From text to ids: special tokens, then runs of valid UTF-8, then the pre-tokenizer's pieces, then merges. */
+/*
+ * From text to ids: special tokens, then what the kind of model makes of the rest. "gpt2": runs of valid UTF-8, then the pre-tokenizer's
+ * pieces, then merges. "llama": merges over all of it, cut where no token can reach across.
+ */
 #include "text/vocab_private.h"
 
 #include <string.h>
@@ -9,6 +12,8 @@
 struct run {
     const struct wr_vocab *v;
     bool special;
+    int32_t bos; /* still to be put, or -1 */
+    bool begins; /* nothing but a special token comes before */
     struct wr_split split;
     struct wr_nfc nfc;
     struct wr_bpe_work work;
@@ -41,12 +46,56 @@ static int put_valid(struct run *r, const char *text, size_t n)
     }
 }
 
-/* Text without special tokens. A run of bytes that are not UTF-8 is a piece of its own. */
+/* A piece ends where no token holds its last byte beside the next one: merging cannot reach across, and short pieces are fast. */
+static int put_by_score(struct run *r, const char *text, size_t n)
+{
+    const struct wr_vocab *v = r->v;
+    int rc = 0;
+    bool prefix = r->begins && v->config.space_prefix;
+    char *copy = NULL;
+    if (prefix || memmem(text, n, "\xe2\x96\x81", 3)) {
+        copy = wr_mem_alloc(r->work.ledger, WR_ACCOUNT_TEXT, n + 1, r->err);
+        if (!copy) return r->err->code;
+        copy[0] = ' ';
+        n = prefix + wr_vocab_write_spaces(text, n, copy + prefix);
+        text = copy;
+    }
+    const uint8_t *bytes = (const uint8_t *)text;
+    for (size_t begin = 0, end; begin < n && rc == 0; begin = end) {
+        end = begin + 1;
+        while (end < n && ((bytes[end] & 0xc0) == 0x80 || wr_pair_has(v->joins, bytes[end - 1], bytes[end]))) end++;
+        rc = wr_bpe_piece(&v->bpe, bytes + begin, end - begin, &r->work, &r->ids, &r->n_dropped, r->err);
+    }
+    wr_mem_free(copy);
+    return rc;
+}
+
+static int put_bos(struct run *r, int32_t first)
+{
+    int32_t bos = r->bos;
+    r->bos = -1;
+    return bos >= 0 && bos != first ? wr_ids_put(&r->ids, bos, r->err) : 0;
+}
+
+static int put_special(struct run *r, int32_t id)
+{
+    int rc = put_bos(r, id);
+    r->begins = true;
+    return rc < 0 ? rc : wr_ids_put(&r->ids, id, r->err);
+}
+
+/* Text without special tokens. "gpt2": a run of bytes that are not UTF-8 is a piece of its own. */
 static int put_text(struct run *r, const char *text, size_t n)
 {
-    while (n > 0) {
+    int rc = put_bos(r, -1);
+    if (rc == 0 && r->v->by_score) {
+        rc = put_by_score(r, text, n);
+        r->begins = false;
+        return rc;
+    }
+    while (n > 0 && rc == 0) {
         size_t valid = wr_utf8_valid_prefix((const uint8_t *)text, n);
-        int rc = valid ? put_valid(r, text, valid) : 0;
+        rc = valid ? put_valid(r, text, valid) : 0;
         if (rc < 0) return rc;
         text += valid;
         n -= valid;
@@ -54,24 +103,24 @@ static int put_text(struct run *r, const char *text, size_t n)
         uint32_t cp;
         while (bad < n && wr_utf8_decode((const uint8_t *)text + bad, n - bad, &cp) <= 0) bad++;
         rc = bad ? put_piece(r, text, bad) : 0;
-        if (rc < 0) return rc;
         text += bad;
         n -= bad;
     }
-    return 0;
+    return rc;
 }
 
 /* First token of the class in text[pos, end): its id, with *at where it begins; -1: none. */
 static int32_t find_special(const struct run *r, const struct wr_special_class *c, const char *text, size_t pos, size_t end, size_t *at)
 {
     const struct wr_vocab *v = r->v;
-    const bool *first = r->special ? v->first_any : v->first_user;
+    const uint64_t *begins = r->special ? v->begins_any : v->begins_user;
     uint64_t filter = r->special ? c->any : c->user, h = 0;
     size_t length = c->length, hashed = 0;
     if (filter == 0 || end - pos < length) return -1;
     bool rolling = false;
     for (size_t p = pos; p <= end - length; p++) {
-        if (!first[(uint8_t)text[p]]) continue;
+        uint8_t first = (uint8_t)text[p], second = p + 1 < end ? (uint8_t)text[p + 1] : 0;
+        if (!(c->begins & wr_pair_bit(first, second)) || !wr_pair_has(begins, first, second)) continue;
         if (rolling && p - hashed < length) {
             for (; hashed < p; hashed++) h = wr_hash_step(h, (uint8_t)text[hashed + length]) - c->power * ((uint8_t)text[hashed] + UINT64_C(1));
         } else {
@@ -91,9 +140,9 @@ static int32_t find_special(const struct run *r, const struct wr_special_class *
 
 static bool may_hold_special(const struct run *r, const char *text, size_t n)
 {
-    const bool *first = r->special ? r->v->first_any : r->v->first_user;
+    const uint64_t *begins = r->special ? r->v->begins_any : r->v->begins_user;
     for (size_t i = 0; i < n; i++)
-        if (first[(uint8_t)text[i]]) return true;
+        if (wr_pair_has(begins, (uint8_t)text[i], i + 1 < n ? (uint8_t)text[i + 1] : 0)) return true;
     return false;
 }
 
@@ -118,7 +167,7 @@ static int put_partitioned(struct run *r, const char *text, size_t n)
     while (depth > 0 && rc >= 0) {
         struct level *l = &levels[depth - 1];
         if (l->id >= 0) {
-            rc = wr_ids_put(&r->ids, l->id, r->err);
+            rc = put_special(r, l->id);
             l->id = -1;
             continue;
         }
@@ -144,16 +193,16 @@ int wr_vocab_tokenize(const struct wr_vocab *v, const char *text, size_t n, cons
     size_t *n_ids, size_t *n_dropped, weir_err *err)
 {
     weir_err local;
-    struct run r = {.v = v, .special = options->special, .nfc.ledger = ledger, .work.ledger = ledger, .err = err ? err : &local};
+    struct run r = {.v = v, .special = options->special, .begins = true, .nfc.ledger = ledger, .work.ledger = ledger, .err = err ? err : &local};
     *ids = NULL;
     *n_ids = *n_dropped = 0;
     /* NFC at most triples a text, and positions within a piece are 31 bits. */
     if (n > INT32_MAX / 3) return wr_err(err, WEIR_E_INPUT, "the text has %zu bytes, at most %d are tokenized at once", n, INT32_MAX / 3);
     int rc = wr_ids_open(&r.ids, options->max_ids, ledger, r.err);
-    if (rc == 0) rc = wr_split_open(&r.split, &v->pretok, ledger, r.err);
-    bool add_bos = v->config.add_bos_set ? v->config.add_bos : v->row->add_bos;
-    if (rc == 0 && options->add_bos && add_bos && v->config.bos >= 0) rc = wr_ids_put(&r.ids, v->config.bos, r.err);
+    if (rc == 0 && !v->by_score) rc = wr_split_open(&r.split, &v->pretok, ledger, r.err);
+    r.bos = options->add_bos && v->config.add_bos ? v->config.bos : -1;
     if (rc == 0) rc = put_partitioned(&r, text, n);
+    if (rc == 0) rc = put_bos(&r, -1);
     if (rc == 0 && options->add_bos && v->config.add_eos && v->config.eos >= 0) rc = wr_ids_put(&r.ids, v->config.eos, r.err);
     wr_split_close(&r.split);
     wr_nfc_close(&r.nfc);

@@ -7,6 +7,8 @@
 /* Longest probe that adding a token accepts; honest vocabularies stay below 200 with the table three quarters full. */
 #define MAX_PROBES 4096
 #define SHOWN 48 /* bytes of a token that an error shows */
+#define MAX_TOKENS (1u << 24)
+#define NO_TOKENS 4 /* lengths of a character without a token */
 
 /* Texts that end a generation wherever they are control, unknown or user-defined tokens (docs/FORMATS.md). */
 static const char *const end_texts[] = {"<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
@@ -28,15 +30,26 @@ int wr_vocab_cp_to_byte(uint32_t cp)
     return cp <= 0xff && wr_vocab_byte_to_cp((uint8_t)cp) == cp ? (int)cp : -1;
 }
 
+bool wr_vocab_has_scores(const struct wr_vocab_config *c) { return c->model && strcmp(c->model, "llama") == 0; }
+
 /* Sizes of the arrays, for opening and for the plan alike. */
 struct sizes {
-    uint64_t n_slots, n_merge_slots, token_bytes, n_classes;
+    uint64_t n_slots, n_merge_slots, n_raw_at, n_out_at, token_bytes, out_bytes, n_ranks, n_classes, pretok_bytes;
 };
 
 static struct sizes sizes_of(const struct wr_vocab_config *c)
 {
-    struct sizes s = {.n_slots = (uint64_t)c->n_tokens + c->n_tokens / 3 + 1, .n_merge_slots = wr_bpe_n_slots(c->n_merges)};
+    struct sizes s = {.n_slots = (uint64_t)c->n_tokens + c->n_tokens / 3 + 1, .n_raw_at = (uint64_t)c->n_tokens + 1};
     s.token_bytes = c->token_bytes < UINT32_MAX ? c->token_bytes : UINT32_MAX;
+    if (wr_vocab_has_scores(c)) {
+        s.n_raw_at += NO_TOKENS;
+        s.n_ranks = c->n_tokens;
+    } else {
+        s.n_merge_slots = wr_bpe_n_slots(c->n_merges);
+        s.n_out_at = s.n_raw_at;
+        s.out_bytes = s.token_bytes;
+        s.pretok_bytes = WR_PRETOK_BYTES;
+    }
     /* k different lengths need 1 + 2 + ... + k bytes. */
     while (s.n_classes < c->n_tokens && (s.n_classes + 1) * (s.n_classes + 2) / 2 <= s.token_bytes) s.n_classes++;
     return s;
@@ -45,10 +58,10 @@ static struct sizes sizes_of(const struct wr_vocab_config *c)
 uint64_t wr_vocab_bytes(const struct wr_vocab_config *c)
 {
     struct sizes s = sizes_of(c);
-    uint64_t n = c->n_tokens;
-    uint64_t arrays[] = {sizeof(struct wr_vocab), n * sizeof(uint8_t), (n + 1) * sizeof(uint32_t), (n + 1) * sizeof(uint32_t), s.token_bytes, s.token_bytes,
-        s.n_slots * sizeof(uint32_t), s.n_merge_slots * sizeof(struct wr_bpe_merge), s.n_classes * sizeof(struct wr_special_class)};
-    uint64_t total = WR_PRETOK_BYTES;
+    uint64_t arrays[] = {sizeof(struct wr_vocab), c->n_tokens * sizeof(uint8_t), s.n_raw_at * sizeof(uint32_t), s.n_out_at * sizeof(uint32_t), s.token_bytes,
+        s.out_bytes, s.n_slots * sizeof(uint32_t), s.n_merge_slots * sizeof(struct wr_bpe_merge), s.n_ranks * sizeof(uint32_t),
+        s.n_classes * sizeof(struct wr_special_class)};
+    uint64_t total = s.pretok_bytes;
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) total += arrays[i] + WR_MEM_OVERHEAD;
     return total;
 }
@@ -56,10 +69,11 @@ uint64_t wr_vocab_bytes(const struct wr_vocab_config *c)
 static int check_config(const struct wr_vocab_config *c, weir_err *err)
 {
     if (!c->model) return wr_err(err, WEIR_E_FORMAT, "the file names no tokenizer (tokenizer.ggml.model)");
-    if (strcmp(c->model, "gpt2") != 0)
-        return wr_err(err, WEIR_E_UNSUPPORTED, "tokenizer model '%.*s' is not supported (tokenizer.ggml.model; weir knows: gpt2)", SHOWN, c->model);
-    if (c->n_tokens == 0 || c->n_tokens > INT32_MAX) return wr_err(err, WEIR_E_FORMAT, "the vocabulary has %u tokens (tokenizer.ggml.tokens)", c->n_tokens);
-    if (c->token_bytes > UINT32_MAX - 1)
+    if (strcmp(c->model, "gpt2") != 0 && !wr_vocab_has_scores(c))
+        return wr_err(err, WEIR_E_UNSUPPORTED, "tokenizer model '%.*s' is not supported (tokenizer.ggml.model; weir knows: gpt2, llama)", SHOWN, c->model);
+    if (c->n_tokens == 0 || c->n_tokens > MAX_TOKENS)
+        return wr_err(err, WEIR_E_FORMAT, "the vocabulary has %u tokens, 1 to %u are possible (tokenizer.ggml.tokens)", c->n_tokens, MAX_TOKENS);
+    if (c->token_bytes > UINT32_MAX - 16)
         return wr_err(err, WEIR_E_FORMAT, "the vocabulary's tokens take %llu bytes, more than 4 GiB", (unsigned long long)c->token_bytes);
     const struct {
         const char *name;
@@ -74,6 +88,32 @@ static int check_config(const struct wr_vocab_config *c, weir_err *err)
     return 0;
 }
 
+/* Model "llama": what a file that is silent means. */
+static void set_defaults(struct wr_vocab_config *c)
+{
+    int32_t *const ids[] = {&c->unknown, &c->bos, &c->eos};
+    for (int32_t i = 0; i < 3; i++)
+        if (*ids[i] < 0 && (uint32_t)i < c->n_tokens) *ids[i] = i;
+    if (!c->add_bos_set) c->add_bos = true;
+    if (!c->space_prefix_set) c->space_prefix = true;
+}
+
+static int open_pretok(struct wr_vocab *v, const char *pre, struct wr_ledger *ledger, const struct wr_log *log, weir_err *err)
+{
+    v->row = pre ? wr_pretok_find(pre) : NULL;
+    if (!v->row) {
+        v->row = wr_pretok_default();
+        if (pre)
+            wr_log(log, WEIR_LOG_WARN, "pre-tokenizer '%.*s' is not known (tokenizer.ggml.pre): the default split is used, so token ids may be wrong", SHOWN,
+                pre);
+        else
+            wr_log(log, WEIR_LOG_WARN, "the file names no pre-tokenizer (tokenizer.ggml.pre): the default split is used, so token ids may be wrong");
+    }
+    if (!v->config.add_bos_set) v->config.add_bos = v->row->add_bos;
+    v->config.space_prefix = false;
+    return wr_pretok_open(&v->pretok, v->row, ledger, log, err);
+}
+
 int wr_vocab_open(struct wr_vocab **out, const struct wr_vocab_config *config, struct wr_ledger *ledger, const struct wr_log *log, weir_err *err)
 {
     weir_err local;
@@ -85,17 +125,11 @@ int wr_vocab_open(struct wr_vocab **out, const struct wr_vocab_config *config, s
     if (!v) return err->code;
     v->config = *config;
     v->config.model = v->config.pre = NULL;
-    v->row = config->pre ? wr_pretok_find(config->pre) : NULL;
-    if (!v->row) {
-        v->row = wr_pretok_default();
-        if (config->pre)
-            wr_log(log, WEIR_LOG_WARN, "pre-tokenizer '%.*s' is not known (tokenizer.ggml.pre): the default split is used, so token ids may be wrong", SHOWN,
-                config->pre);
-        else
-            wr_log(log, WEIR_LOG_WARN, "the file names no pre-tokenizer (tokenizer.ggml.pre): the default split is used, so token ids may be wrong");
-    }
-    /* Patterns first: compiling takes more memory for a moment than it keeps, and then there is room. */
-    rc = wr_pretok_open(&v->pretok, v->row, ledger, log, err);
+    v->by_score = wr_vocab_has_scores(config);
+    if (v->by_score)
+        set_defaults(&v->config);
+    else
+        rc = open_pretok(v, config->pre, ledger, log, err);
     if (rc < 0) goto fail;
     struct sizes s = sizes_of(config);
     v->n_slots = s.n_slots;
@@ -105,9 +139,9 @@ int wr_vocab_open(struct wr_vocab **out, const struct wr_vocab_config *config, s
         void *at;
         uint64_t count;
         size_t size;
-    } arrays[] = {{&v->type, config->n_tokens, sizeof *v->type}, {&v->raw_at, (uint64_t)config->n_tokens + 1, sizeof *v->raw_at},
-        {&v->out_at, (uint64_t)config->n_tokens + 1, sizeof *v->out_at}, {&v->raw, s.token_bytes, 1}, {&v->out, s.token_bytes, 1},
-        {&v->slots, v->n_slots, sizeof *v->slots}, {&v->bpe.slots, v->bpe.n_slots, sizeof *v->bpe.slots}, {&v->classes, s.n_classes, sizeof *v->classes}};
+    } arrays[] = {{&v->type, config->n_tokens, sizeof *v->type}, {&v->raw_at, s.n_raw_at, sizeof *v->raw_at}, {&v->out_at, s.n_out_at, sizeof *v->out_at},
+        {&v->raw, s.token_bytes, 1}, {&v->out, s.out_bytes, 1}, {&v->slots, v->n_slots, sizeof *v->slots},
+        {&v->bpe.slots, v->bpe.n_slots, sizeof *v->bpe.slots}, {&v->rank, s.n_ranks, sizeof *v->rank}, {&v->classes, s.n_classes, sizeof *v->classes}};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
         void *p = wr_mem_array(ledger, WR_ACCOUNT_TOKENIZER, arrays[i].count, arrays[i].size, err);
         if (!p) {
@@ -117,7 +151,11 @@ int wr_vocab_open(struct wr_vocab **out, const struct wr_vocab_config *config, s
         memcpy(arrays[i].at, &p, sizeof p);
     }
     memset(v->bpe.slots, 0xff, v->bpe.n_slots * sizeof *v->bpe.slots);
-    v->bpe.length_at = v->out_at;
+    for (size_t b = 0; b < 256; b++) v->bpe.byte_id[b] = -1;
+    v->bpe.length_at = v->by_score ? v->raw_at : v->out_at;
+    v->bpe.words = v->by_score ? v : NULL;
+    v->bpe.n_tokens = config->n_tokens;
+    v->bpe.unknown = v->config.unknown;
     *out = v;
     return 0;
 fail:
@@ -129,7 +167,7 @@ void wr_vocab_close(struct wr_vocab *v)
 {
     if (!v) return;
     wr_pretok_close(&v->pretok);
-    void *arrays[] = {v->type, v->raw_at, v->out_at, v->raw, v->out, v->slots, v->bpe.slots, v->classes, v};
+    void *arrays[] = {v->type, v->raw_at, v->out_at, v->raw, v->out, v->slots, v->bpe.slots, v->rank, v->classes, v};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) wr_mem_free(arrays[i]);
 }
 
@@ -174,6 +212,13 @@ int32_t wr_vocab_find_piece(const struct wr_vocab *v, const uint8_t *bytes, size
     return -1;
 }
 
+int32_t wr_vocab_find_word(const struct wr_vocab *v, const uint8_t *bytes, size_t n)
+{
+    if (n > v->max_out) return -1;
+    int32_t id = wr_vocab_find(v, (const char *)bytes, n);
+    return id >= 0 && wr_vocab_is_special(v, id) ? -1 : id;
+}
+
 /* Bytes that a token stands for: its characters through the byte alphabet, or, where one is not of the alphabet, its text as it is
  * (as Hugging Face's decoder has it). Returns their number, at most n. */
 static uint32_t decode_text(const char *text, uint32_t n, char *out)
@@ -210,11 +255,42 @@ static void add_special(struct wr_vocab *v, const char *bytes, size_t n, uint64_
         for (size_t i = 0; i < n; i++) v->classes[low].power *= WR_HASH_BASE;
     }
     v->classes[low].any |= wr_hash_bit(hash);
-    v->first_any[(uint8_t)bytes[0]] = true;
-    if (!user) return;
-    v->classes[low].user |= wr_hash_bit(hash);
-    v->first_user[(uint8_t)bytes[0]] = true;
+    if (user) v->classes[low].user |= wr_hash_bit(hash);
+    for (unsigned second = 0; second < 256; second++) {
+        if (n > 1 && second != (uint8_t)bytes[1]) continue;
+        v->classes[low].begins |= wr_pair_bit((uint8_t)bytes[0], (uint8_t)second);
+        wr_pair_set(v->begins_any, (uint8_t)bytes[0], (uint8_t)second);
+        if (user) wr_pair_set(v->begins_user, (uint8_t)bytes[0], (uint8_t)second);
+    }
 }
+
+static int hex_digit(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
+
+/* By score, only what a token prints is kept: special tokens as they are, a byte token's byte, a space for U+2581. Returns the length, or -1. */
+static int32_t printed_text(const char *text, uint32_t n, int32_t type, char *out)
+{
+    if (type == WR_TOKEN_BYTE) {
+        int high = n == 6 && memcmp(text, "<0x", 3) == 0 && text[5] == '>' ? hex_digit(text[3]) : -1, low = high >= 0 ? hex_digit(text[4]) : -1;
+        if (low < 0) return -1;
+        out[0] = (char)(high << 4 | low);
+        return 1;
+    }
+    if (type != WR_TOKEN_CONTROL && type != WR_TOKEN_UNKNOWN && type != WR_TOKEN_USER) return (int32_t)wr_vocab_write_spaces(text, n, out);
+    if (n) memcpy(out, text, n);
+    return (int32_t)n;
+}
+
+size_t wr_vocab_write_spaces(const char *text, size_t n, char *out)
+{
+    size_t length = 0;
+    for (size_t i = 0; i < n;) {
+        bool space = n - i >= 3 && memcmp(text + i, "\xe2\x96\x81", 3) == 0;
+        out[length++] = space ? ' ' : text[i];
+        i += space ? 3 : 1;
+    }
+    return length;
+}
+
 
 int wr_vocab_add_token(struct wr_vocab *v, const char *bytes, size_t n, int32_t type, weir_err *err)
 {
@@ -226,22 +302,37 @@ int wr_vocab_add_token(struct wr_vocab *v, const char *bytes, size_t n, int32_t 
     if (n > v->config.token_bytes - v->raw_at[id])
         return wr_err(
             err, WEIR_E_FORMAT, "token %u makes the vocabulary larger than the %llu bytes it announced", id, (unsigned long long)v->config.token_bytes);
+    if (v->by_score) {
+        char *text = v->raw + v->raw_at[id];
+        int32_t n_text = printed_text(bytes, (uint32_t)n, type, text);
+        if (n_text < 0)
+            return wr_err(err, WEIR_E_FORMAT, "token %u is of type byte, but its text '%.*s' is not <0x00> to <0xFF> (tokenizer.ggml.tokens)", id,
+                (int)(n < SHOWN ? n : SHOWN), bytes);
+        bytes = text;
+        n = (size_t)n_text;
+    }
     uint64_t hash = hash_bytes(bytes, n), slot = slot_of(v, hash);
-    bool known = n == 0; /* an empty text is never looked up */
+    bool known = n == 0 || (v->by_score && type == WR_TOKEN_BYTE); /* never looked up by their text */
     for (uint32_t probes = 0; !known && v->slots[slot]; slot = slot + 1 == v->n_slots ? 0 : slot + 1) {
         known = text_is(v, v->slots[slot] - 1, bytes, n);
         if (++probes > MAX_PROBES) return wr_err(err, WEIR_E_FORMAT, "token %u: too many texts of the vocabulary hash alike; is the file damaged?", id);
     }
-    if (n) memcpy(v->raw + v->raw_at[id], bytes, n);
     v->raw_at[id + 1] = v->raw_at[id] + (uint32_t)n;
-    uint32_t n_out = decode_text(bytes, (uint32_t)n, v->out + v->out_at[id]);
-    v->out_at[id + 1] = v->out_at[id] + n_out;
+    uint32_t n_out = (uint32_t)n;
+    if (!v->by_score) {
+        if (n) memcpy(v->raw + v->raw_at[id], bytes, n);
+        n_out = decode_text(bytes, (uint32_t)n, v->out + v->out_at[id]);
+        v->out_at[id + 1] = v->out_at[id] + n_out;
+    }
     if (n_out > v->max_out) v->max_out = n_out;
     v->type[id] = (uint8_t)type;
     v->n_tokens++;
+    if (v->by_score && type == WR_TOKEN_BYTE && v->bpe.byte_id[(uint8_t)bytes[0]] < 0) v->bpe.byte_id[(uint8_t)bytes[0]] = (int32_t)id;
+    if (v->by_score && type != WR_TOKEN_BYTE && !wr_vocab_is_special(v, (int32_t)id))
+        for (size_t i = 1; i < n; i++) wr_pair_set(v->joins, (uint8_t)bytes[i - 1], (uint8_t)bytes[i]);
     if (known) return 0;
     v->slots[slot] = id + 1;
-    if (type == WR_TOKEN_USER || wr_vocab_is_control(v, (int32_t)id)) add_special(v, bytes, n, hash, type == WR_TOKEN_USER);
+    if (wr_vocab_is_special(v, (int32_t)id)) add_special(v, bytes, n, hash, type == WR_TOKEN_USER);
     return 0;
 }
 
@@ -275,6 +366,19 @@ int wr_vocab_add_merge(struct wr_vocab *v, const char *bytes, size_t n, weir_err
     return 0;
 }
 
+int wr_vocab_add_score(struct wr_vocab *v, float score, weir_err *err)
+{
+    uint32_t id = v->n_scores, bits;
+    if (!v->by_score || v->finished || id == v->n_tokens) return wr_err(err, WEIR_E_FORMAT, "score %u: the vocabulary has no such token", id);
+    if (score != score) return wr_err(err, WEIR_E_FORMAT, "token %u has a score that is not a number (tokenizer.ggml.scores)", id);
+    /* Falling floats as rising numbers, all below UINT32_MAX; 0 and -0 are one. */
+    score += 0.0f;
+    memcpy(&bits, &score, sizeof bits);
+    v->rank[id] = bits >> 31 ? bits : ~bits & 0x7fffffff;
+    v->n_scores++;
+    return 0;
+}
+
 static void mark_ends(struct wr_vocab *v)
 {
     const int32_t ids[] = {v->config.eos, v->config.eot, v->config.eom};
@@ -283,7 +387,7 @@ static void mark_ends(struct wr_vocab *v)
     for (uint32_t i = 0; i < v->config.n_ends; i++) v->type[v->config.ends[i]] |= WR_ENDS;
     for (size_t i = 0; i < sizeof end_texts / sizeof *end_texts; i++) {
         int32_t id = wr_vocab_find(v, end_texts[i], strlen(end_texts[i]));
-        if (id >= 0 && (wr_vocab_is_control(v, id) || wr_vocab_type(v, id) == WR_TOKEN_USER)) v->type[id] |= WR_ENDS;
+        if (id >= 0 && wr_vocab_is_special(v, id)) v->type[id] |= WR_ENDS;
     }
     /* In the harmony format a message ends with <|end|> and the turn goes on; <|return|> and <|call|> end the turn. */
     int32_t end = wr_vocab_find(v, "<|end|>", 7);
@@ -292,13 +396,19 @@ static void mark_ends(struct wr_vocab *v)
 
 int wr_vocab_finish(struct wr_vocab *v, weir_err *err)
 {
+    if (v->by_score && v->n_scores < v->n_tokens)
+        return wr_err(err, WEIR_E_FORMAT, "%u of %u tokens have a score (tokenizer.ggml.scores)", v->n_scores, v->n_tokens);
     if (v->n_tokens < v->config.n_tokens || v->n_merges < v->config.n_merges)
         return wr_err(err, WEIR_E_FORMAT, "the vocabulary announced %u tokens and %u merges, %u and %u were given", v->config.n_tokens, v->config.n_merges,
             v->n_tokens, v->n_merges);
     for (unsigned b = 0; b < 256; b++) {
-        uint8_t text[4];
-        v->bpe.byte_id[b] = wr_vocab_find(v, (const char *)text, (size_t)wr_utf8_encode(wr_vocab_byte_to_cp((uint8_t)b), text));
+        uint8_t text[4] = {(uint8_t)b};
+        int32_t word = v->by_score ? wr_vocab_find_word(v, text, 1)
+                                   : wr_vocab_find(v, (const char *)text, (size_t)wr_utf8_encode(wr_vocab_byte_to_cp((uint8_t)b), text));
+        if (b < 128) v->bpe.char_id[b] = word;
+        if (v->bpe.byte_id[b] < 0) v->bpe.byte_id[b] = word;
     }
+    for (uint32_t k = 1; v->by_score && k <= NO_TOKENS; k++) v->raw_at[v->n_tokens + k] = v->raw_at[v->n_tokens + k - 1] + k;
     mark_ends(v);
     v->finished = true;
     return 0;
@@ -314,13 +424,23 @@ bool wr_vocab_bytes_of(const struct wr_vocab *v, int32_t id, bool special, const
 {
     if (!in_range(v, id)) return false;
     bool control = wr_vocab_is_control(v, id);
-    if (control || wr_vocab_type(v, id) == WR_TOKEN_USER) {
+    if (v->by_score || wr_vocab_is_special(v, id)) {
         *bytes = v->raw + v->raw_at[id];
         *n = control && !special ? 0 : v->raw_at[id + 1] - v->raw_at[id];
     } else {
         *bytes = v->out + v->out_at[id];
         *n = v->out_at[id + 1] - v->out_at[id];
     }
+    return true;
+}
+
+bool wr_vocab_bytes_after(const struct wr_vocab *v, int32_t previous, int32_t id, bool special, const char **bytes, size_t *n)
+{
+    if (!wr_vocab_bytes_of(v, id, special, bytes, n)) return false;
+    bool first = !in_range(v, previous) || wr_vocab_is_special(v, previous);
+    if (!v->config.space_prefix || !first || wr_vocab_is_special(v, id) || *n == 0 || **bytes != ' ') return true;
+    ++*bytes;
+    --*n;
     return true;
 }
 

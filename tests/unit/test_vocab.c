@@ -486,7 +486,7 @@ static void test_bad_files(void **state)
     } rows[] = {
         {"gpt2", good, 3, &fine, 2, 0, ""},
         {"gpt2", good, 3, NULL, -1, 0, ""},
-        {"llama", good, 3, &fine, -1, WEIR_E_UNSUPPORTED, "'llama'"},
+        {"gpt3", good, 3, &fine, -1, WEIR_E_UNSUPPORTED, "'gpt3'"},
         {"bert", good, 3, &fine, -1, WEIR_E_UNSUPPORTED, "'bert'"},
         {NULL, good, 3, &fine, -1, WEIR_E_FORMAT, "tokenizer.ggml.model"},
         {"gpt2", good, 0, NULL, -1, WEIR_E_FORMAT, "0 tokens"},
