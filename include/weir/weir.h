@@ -140,11 +140,13 @@ WEIR_API weir_io_info weir_engine_io(const weir_engine *);
 
 /* ---- text ----------------------------------------------------------------------------- */
 
-/* Ids of `n` bytes of text. `special`: recognize special tokens in the text. BOS is added only where the model asks for it
- * and `bos` is true. *ids is yours (weir_free, before the engine is closed). Any bytes are accepted; those that the vocabulary lacks are dropped with a warning. */
+/* Ids of `n` bytes of text. `special`: recognize special tokens in the text. BOS is added only where the model asks for it,
+ * `bos` is true and the text does not begin with it. *ids is yours (weir_free, before the engine is closed). Any bytes are accepted; those that the vocabulary lacks are dropped with a warning. */
 WEIR_API int weir_tokenize(weir_engine *, const char *text, size_t n, bool special, bool bos, int32_t **ids, size_t *n_ids, weir_err *);
-/* Bytes of one id, as printed in a completion (special tokens give ""); valid until the engine closes; WEIR_E_INPUT if out of range. */
-WEIR_API int weir_token_bytes(weir_engine *, int32_t id, bool special, const char **bytes, size_t *n, weir_err *);
+/* Bytes of one id that follows `previous` (-1: nothing), as printed in a completion (special tokens give "" unless `special`): without the
+ * space that some tokenizers put before a text and after special tokens, so that all ids of a text give that text. Valid until the engine
+ * closes; WEIR_E_INPUT if out of range. */
+WEIR_API int weir_token_bytes(weir_engine *, int32_t previous, int32_t id, bool special, const char **bytes, size_t *n, weir_err *);
 WEIR_API bool weir_token_ends(weir_engine *, int32_t id); /* end-of-generation token */
 WEIR_API void weir_free(void *);
 

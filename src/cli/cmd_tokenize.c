@@ -137,7 +137,7 @@ int wr_cli_cmd_detokenize(struct wr_cli *cli, weir_err *err)
     code = read_ids(cli, next, &ids, &n, err);
     size_t length;
     for (size_t i = 0; code == 0 && i < n; i++) {
-        code = weir_token_bytes(engine, ids[i], special, &bytes, &length, err);
+        code = weir_token_bytes(engine, i ? ids[i - 1] : -1, ids[i], special, &bytes, &length, err);
         if (code == 0) total += length;
     }
     if (code) goto done;
@@ -151,7 +151,7 @@ int wr_cli_cmd_detokenize(struct wr_cli *cli, weir_err *err)
     }
     size_t at = 0;
     for (size_t i = 0; code == 0 && i < n; i++) {
-        code = weir_token_bytes(engine, ids[i], special, &bytes, &length, err);
+        code = weir_token_bytes(engine, i ? ids[i - 1] : -1, ids[i], special, &bytes, &length, err);
         if (code) break;
         if (all)
             memcpy(all + at, bytes, length);

@@ -62,8 +62,8 @@ static int read_vocab_config(weir_plan *p, weir_err *err)
         return wr_err(err, WEIR_E_FORMAT, "%s: key tokenizer.ggml.token_type is not an array of %llu integers", path, (unsigned long long)tokens->count);
     bool has_scores = wr_vocab_has_scores(v);
     const struct wr_meta *scores = wr_catalog_meta(c, "tokenizer.ggml.scores");
-    if (has_scores &&
-        (scores == NULL || scores->type != WR_META_ARRAY || scores->count != tokens->count || (scores->element != WR_META_F32 && scores->element != WR_META_I32)))
+    if (has_scores && (scores == NULL || scores->type != WR_META_ARRAY || scores->count != tokens->count ||
+                          (scores->element != WR_META_F32 && scores->element != WR_META_I32)))
         return wr_err(err, WEIR_E_FORMAT, "%s: key tokenizer.ggml.scores is not an array of %llu numbers, which a tokenizer of model 'llama' needs", path,
             (unsigned long long)tokens->count);
     v->n_tokens = (uint32_t)tokens->count;

@@ -221,7 +221,7 @@ int weir_session_generate(weir_session *s, const weir_generate *g, enum weir_fin
         if (g->token != NULL) o.rc = g->token(g->user, id);
         const char *bytes;
         size_t n;
-        if (wr_vocab_bytes_of(e->vocab, id, g->special, &bytes, &n)) wr_utf8_stream_put(&stream, bytes, n, through_stop, &o);
+        if (wr_vocab_bytes_after(e->vocab, s->ids[s->n - 1], id, g->special, &bytes, &n)) wr_utf8_stream_put(&stream, bytes, n, through_stop, &o);
         if (o.stopped) how = WEIR_FINISH_STOP;
         if (o.stopped || o.rc != 0 || s->n >= e->plan->plan.n_ctx) break;
         s->ids[s->n] = id;

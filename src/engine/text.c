@@ -43,9 +43,9 @@ int weir_tokenize(weir_engine *e, const char *text, size_t n, bool special, bool
     return 0;
 }
 
-int weir_token_bytes(weir_engine *e, int32_t id, bool special, const char **bytes, size_t *n, weir_err *err)
+int weir_token_bytes(weir_engine *e, int32_t previous, int32_t id, bool special, const char **bytes, size_t *n, weir_err *err)
 {
-    if (wr_vocab_bytes_of(e->vocab, id, special, bytes, n)) return 0;
+    if (wr_vocab_bytes_after(e->vocab, previous, id, special, bytes, n)) return 0;
     return wr_err(err, WEIR_E_INPUT, "token id %d is outside the vocabulary of %u", id, wr_vocab_size(e->vocab));
 }
 

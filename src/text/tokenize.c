@@ -201,7 +201,7 @@ int wr_vocab_tokenize(const struct wr_vocab *v, const char *text, size_t n, cons
     int rc = wr_ids_open(&r.ids, options->max_ids, ledger, r.err);
     if (rc == 0 && !v->by_score) rc = wr_split_open(&r.split, &v->pretok, ledger, r.err);
     r.bos = options->add_bos && v->config.add_bos ? v->config.bos : -1;
-    if (rc == 0) rc = put_partitioned(&r, text, n);
+    if (rc == 0 && n > 0) rc = put_partitioned(&r, text, n);
     if (rc == 0) rc = put_bos(&r, -1);
     if (rc == 0 && options->add_bos && v->config.add_eos && v->config.eos >= 0) rc = wr_ids_put(&r.ids, v->config.eos, r.err);
     wr_split_close(&r.split);

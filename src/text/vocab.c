@@ -104,8 +104,8 @@ static int open_pretok(struct wr_vocab *v, const char *pre, struct wr_ledger *le
     if (!v->row) {
         v->row = wr_pretok_default();
         if (pre)
-            wr_log(log, WEIR_LOG_WARN, "pre-tokenizer '%.*s' is not known (tokenizer.ggml.pre): the default split is used, so token ids may be wrong", SHOWN,
-                pre);
+            wr_log(
+                log, WEIR_LOG_WARN, "pre-tokenizer '%.*s' is not known (tokenizer.ggml.pre): the default split is used, so token ids may be wrong", SHOWN, pre);
         else
             wr_log(log, WEIR_LOG_WARN, "the file names no pre-tokenizer (tokenizer.ggml.pre): the default split is used, so token ids may be wrong");
     }
@@ -291,7 +291,6 @@ size_t wr_vocab_write_spaces(const char *text, size_t n, char *out)
     return length;
 }
 
-
 int wr_vocab_add_token(struct wr_vocab *v, const char *bytes, size_t n, int32_t type, weir_err *err)
 {
     uint32_t id = v->n_tokens;
@@ -403,8 +402,8 @@ int wr_vocab_finish(struct wr_vocab *v, weir_err *err)
             v->n_tokens, v->n_merges);
     for (unsigned b = 0; b < 256; b++) {
         uint8_t text[4] = {(uint8_t)b};
-        int32_t word = v->by_score ? wr_vocab_find_word(v, text, 1)
-                                   : wr_vocab_find(v, (const char *)text, (size_t)wr_utf8_encode(wr_vocab_byte_to_cp((uint8_t)b), text));
+        int32_t word =
+            v->by_score ? wr_vocab_find_word(v, text, 1) : wr_vocab_find(v, (const char *)text, (size_t)wr_utf8_encode(wr_vocab_byte_to_cp((uint8_t)b), text));
         if (b < 128) v->bpe.char_id[b] = word;
         if (v->bpe.byte_id[b] < 0) v->bpe.byte_id[b] = word;
     }

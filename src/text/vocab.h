@@ -12,9 +12,9 @@
 enum wr_token_type { WR_TOKEN_UNDEFINED, WR_TOKEN_NORMAL, WR_TOKEN_UNKNOWN, WR_TOKEN_CONTROL, WR_TOKEN_USER, WR_TOKEN_UNUSED, WR_TOKEN_BYTE };
 
 struct wr_vocab_config {
-    const char *model; /* tokenizer.ggml.model: "gpt2" (byte-pair merges by rank) or "llama" (merges by score) */
-    const char *pre;   /* tokenizer.ggml.pre; NULL if absent; "gpt2" alone has one */
-    uint32_t n_tokens, n_merges; /* merges: 0 where tokens have scores */
+    const char *model;                        /* tokenizer.ggml.model: "gpt2" (byte-pair merges by rank) or "llama" (merges by score) */
+    const char *pre;                          /* tokenizer.ggml.pre; NULL if absent; "gpt2" alone has one */
+    uint32_t n_tokens, n_merges;              /* merges: 0 where tokens have scores */
     uint64_t token_bytes;                     /* sum of the tokens' lengths, an upper bound */
     int32_t bos, eos, eot, eom, unknown, pad; /* -1: the file names none */
     int32_t ends[3];                          /* [n_ends] more ids that end a generation (fim_pad, fim_rep, fim_sep) */

@@ -26,19 +26,19 @@ static inline uint64_t wr_hash_mix(uint64_t h)
 static inline uint64_t wr_hash_bit(uint64_t h) { return UINT64_C(1) << (wr_hash_mix(h) & 63); }
 
 struct wr_vocab {
-    struct wr_vocab_config config; /* strings not kept */
+    struct wr_vocab_config config;   /* strings not kept */
     bool by_score;                   /* model "llama"; row and pretok are "gpt2"'s */
     const struct wr_pretok_row *row; /* NULL where there is none */
     struct wr_pretok pretok;
     uint32_t n_tokens, n_merges, n_scores; /* added so far */
     bool finished;
-    uint8_t *type;             /* [n] WR_TOKEN_*, with WR_ENDS when in the end-of-generation set */
+    uint8_t *type; /* [n] WR_TOKEN_*, with WR_ENDS when in the end-of-generation set */
     /* Offsets into the pools, [n + 1]; by_score: four more, so that ids n .. n + 3 have the lengths 1 .. 4 (symbols without a token). */
     uint32_t *raw_at, *out_at;
-    char *raw, *out;           /* token texts as in the file, one after the other; and as the bytes they stand for. by_score: the same pool */
-    uint32_t *rank;            /* by_score: [n] falling score as a rising number */
-    uint32_t max_out;          /* longest token in bytes */
-    uint32_t *slots;           /* [n_slots] id + 1, 0 empty: by text as in the file */
+    char *raw, *out;  /* token texts as in the file, one after the other; and as the bytes they stand for. by_score: the same pool */
+    uint32_t *rank;   /* by_score: [n] falling score as a rising number */
+    uint32_t max_out; /* longest token in bytes */
+    uint32_t *slots;  /* [n_slots] id + 1, 0 empty: by text as in the file */
     uint64_t n_slots;
     struct wr_bpe bpe;
     struct wr_special_class *classes; /* [n_classes], longest first */
