@@ -35,11 +35,11 @@ static int token_id(const struct wr_catalog *c, const char *key, uint32_t n_toke
 }
 
 /* Byte-pair vocabularies need no scores, but those of another length or type are those of another vocabulary. */
-static int check_scores(const struct wr_catalog *c, uint64_t n_tokens, weir_err *err)
+static int check_scores(const struct wr_catalog *c, uint64_t n_tokens, bool needed, weir_err *err)
 {
     const char *key = "tokenizer.ggml.scores";
     const struct wr_meta *m = wr_catalog_meta(c, key);
-    if (m == NULL || (m->type == WR_META_ARRAY && m->count == n_tokens && (m->element == WR_META_F32 || m->element == WR_META_I32))) return 0;
+    if (m == NULL ? !needed : (m->type == WR_META_ARRAY && m->count == n_tokens && (m->element == WR_META_F32 || m->element == WR_META_I32))) return 0;
     return wr_err(err, WEIR_E_FORMAT, "%s: key %s is not an array of %llu numbers (f32)", wr_file_label(c->files[0].path), key, (unsigned long long)n_tokens);
 }
 
@@ -60,16 +60,10 @@ static int read_vocab_config(weir_plan *p, weir_err *err)
         return wr_err(err, WEIR_E_FORMAT, "%s: key tokenizer.ggml.merges is not an array of up to 2^24 strings", path);
     if (types != NULL && (types->type != WR_META_ARRAY || types->count != tokens->count || (types->element != WR_META_I32 && types->element != WR_META_U32)))
         return wr_err(err, WEIR_E_FORMAT, "%s: key tokenizer.ggml.token_type is not an array of %llu integers", path, (unsigned long long)tokens->count);
-    bool has_scores = wr_vocab_has_scores(v);
-    const struct wr_meta *scores = wr_catalog_meta(c, "tokenizer.ggml.scores");
-    if (has_scores && (scores == NULL || scores->type != WR_META_ARRAY || scores->count != tokens->count ||
-                          (scores->element != WR_META_F32 && scores->element != WR_META_I32)))
-        return wr_err(err, WEIR_E_FORMAT, "%s: key tokenizer.ggml.scores is not an array of %llu numbers, which a tokenizer of model 'llama' needs", path,
-            (unsigned long long)tokens->count);
     v->n_tokens = (uint32_t)tokens->count;
-    v->n_merges = merges != NULL && !has_scores ? (uint32_t)merges->count : 0;
+    v->n_merges = merges != NULL && !wr_vocab_has_scores(v) ? (uint32_t)merges->count : 0;
     v->token_bytes = tokens->bytes > 8 * tokens->count ? tokens->bytes - 8 * tokens->count : 0;
-    if ((rc = check_scores(c, tokens->count, err)) < 0) return rc;
+    if ((rc = check_scores(c, tokens->count, wr_vocab_has_scores(v), err)) < 0) return rc;
     struct {
         const char *key;
         int32_t *id;

@@ -110,7 +110,7 @@ static void use_model(const char *path)
     for (size_t i = 0; i < n_ids; i++) {
         const char *bytes;
         size_t n;
-        require(weir_token_bytes(engine, ids[i], true, &bytes, &n, &err) == 0, "an id of the vocabulary");
+        require(weir_token_bytes(engine, i ? ids[i - 1] : -1, ids[i], true, &bytes, &n, &err) == 0, "an id of the vocabulary");
     }
     weir_free(ids);
     weir_engine_close(engine);
