@@ -86,8 +86,7 @@ def test_b3_needles_in_16384(needle, tmp_path, say):
 @pytest.mark.full
 @pytest.mark.parametrize("n, chunks", [(16384, (1, 7, 64, 512)), (50000, (64, 512))])
 def test_b3_needles_far_away(needle, tmp_path, n, chunks, say):
-    lots = depths(n)
-    found = find_needles(needle, tmp_path, n, lots[:3], [("--memory", "1G", "--chunk", chunk) for chunk in chunks])
+    found = find_needles(needle, tmp_path, n, depths(n)[:1], [("--memory", "1G", "--chunk", chunk) for chunk in chunks])
     say(f"measured: {found} needles in {n} positions, chunks of {chunks}: all found, equal bits")
 
 
