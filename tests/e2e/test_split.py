@@ -106,6 +106,28 @@ def test_c6_promises_hold_over_parts(tmp_path, whole, content, say):
     say(f"measured: 3 parts, {n_streamed} of 12 runs streaming, equal bits")
 
 
+@pytest.mark.slow
+def test_c6_real_model_in_parts(tmp_path, smollm2, say):
+    """Half of the sum of the parts as a budget: the bits of the single file, the reads that were planned."""
+    folder = tmp_path / "split"
+    folder.mkdir()
+    keys, tensors = raw_gguf.parse(smollm2.read_bytes())
+    parts = raw_gguf.split(keys, tensors, folder, "smollm2", (len(tensors) // 3, 2 * len(tensors) // 3))
+    n_bytes = sum(p.stat().st_size for p in parts)
+    flags = ("-t", "2", "-c", "64", "--memory", n_bytes // 2)
+    whole, expected = eval_logits(smollm2, tmp_path, flags)
+    done, logits = eval_logits(folder, tmp_path, flags)
+    assert (logits == expected).all() and min(d["residency"]["streamed"] for d in (done, whole)) > 0
+    plan, run = weir_json("plan", folder, *flags), weir_measured("run", parts[1], *TEXT, *flags, "--json", expect=0)
+    assert plan["file_bytes"] == n_bytes and run.usage["max_rss"] <= n_bytes // 2, run.usage
+    io, of_one = run.json["io"], weir_json("plan", smollm2, *flags)["io"]["bytes_per_token"]
+    assert abs(io["bytes_per_token"] - plan["io"]["bytes_per_token"]) * 11 <= plan["io"]["ring"] + 8192 * 11
+    assert io["bytes_per_token"] * 11 <= 1.01 * plan["io"]["bytes_per_token"] * 11 + plan["io"]["ring"]
+    assert abs(plan["io"]["bytes_per_token"] - of_one) < 0.02 * of_one  # a part's end may cost an extent's end
+    shutil.rmtree(folder)
+    say(f"measured: smollm2 in 3 parts at 50 %: equal bits, {io['bytes_per_token'] / 1e6:.2f} MB a token, planned {plan['io']['bytes_per_token'] / 1e6:.2f}, as one file {of_one / 1e6:.2f}")
+
+
 def test_c6_missing_part(tmp_path, content):
     for gone in range(3):
         folder = tmp_path / str(gone)

@@ -3,9 +3,10 @@
 import dataclasses
 import struct
 
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
 FORMATS = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "?", U64: "Q", I64: "q", F64: "d"}
-BLOCKS = {0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 8: (32, 34), 30: (1, 2)}  # type: elements and bytes of a block
 
 
 @dataclasses.dataclass
@@ -99,7 +100,7 @@ def parse(raw):
     start = at + -at % alignment
     tensors = []
     for name, shape, kind, offset in infos:
-        elements, size = BLOCKS[kind]
+        elements, size = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
         for n in shape:
             size *= n
         tensors.append(Tensor(name, shape, kind, raw[start + offset : start + offset + size // elements]))
