@@ -186,6 +186,24 @@ def test_c5_scores(give, ids, content):
     give(changed(content, tokenizer__ggml__scores=Value(F32, 0.0)), 1, "tokenizer.ggml.scores")
 
 
+def test_c5_scores_that_are_needed(give, ids, content):
+    """A vocabulary of model llama merges by them: absent, too short, too long, of another type, not a number."""
+    n = len(content[0]["tokenizer.ggml.tokens"].value[1])
+    spm = {"tokenizer.ggml.model": Value(STRING, "llama"), "tokenizer.ggml.merges": None, "tokenizer.ggml.pre": None}
+    spm["tokenizer.ggml.token_type"] = Value(ARRAY, (I32, [2, *[1] * (n - 1)]))
+    spm["tokenizer.ggml.unknown_token_id"] = Value(U32, 0)
+
+    def scores(element, items):
+        return changed(content, **spm, tokenizer__ggml__scores=Value(ARRAY, (element, items)))
+
+    assert ids(scores(F32, [-float(i) for i in range(n)]))
+    give(changed(content, **spm), 1, "tokenizer.ggml.scores", n)
+    for element, count in ((F32, n - 1), (F32, n + 1), (F32, 0), (U8, n), (F64, n)):
+        give(scores(element, [0] * count), 1, "tokenizer.ggml.scores", n)
+    give(scores(STRING, ["0"] * n), 1, "tokenizer.ggml.scores")
+    give(scores(F32, [0.0] * (n - 1) + [float("nan")]), 1, "tokenizer.ggml.scores", n - 1, "not a number")
+
+
 def test_c5_merges(give, content):
     merges = content[0]["tokenizer.ggml.merges"].value[1]
     for bad in ("absent word", "nospace", " e t", "e ", ""):
