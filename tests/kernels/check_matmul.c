@@ -234,10 +234,12 @@ static void check_format(struct check *c, const struct wr_quant *quant, const ch
         for (int weights = 0; weights < (quant->is_float ? 1 : WEIGHTS_N); weights++) {
             for (int acts = 0; acts < ACTS_N; acts++) {
                 const bool all = i == 2 && weights == WEIGHTS_RANDOM && acts == ACTS_RANDOM && !c->quick;
-                if (all || (quant->is_float && i == 2 && !c->quick))
-                    check_shapes(c, &p, weights, acts, all_m, MAX_M, all_rows, MAX_ROWS);
-                else
+                if (all || (quant->is_float && i == 2 && !c->quick)) {
+                    check_shapes(c, &p, weights, acts, all_m, MAX_M, some_rows, COUNT(some_rows));
+                    check_shapes(c, &p, weights, acts, some_m, COUNT(some_m), all_rows, MAX_ROWS);
+                } else {
                     check_shapes(c, &p, weights, acts, some_m, c->quick ? 7 : COUNT(some_m), some_rows, COUNT(some_rows));
+                }
             }
         }
     }
@@ -346,7 +348,7 @@ static double best_seconds(void (*fn)(void *), void *arg)
 #endif
 
 /* As many accumulators as there are registers for: of each, `steps` dot products, and what rule e does with a block's sum; not what it does
- * with a minimum. */
+ * with a minimum, nor the sums of 5 and 6 bits that AVX2 adds up in parts. */
 #define MIX(name, features, vi, vf, n_acc, zero_i, zero_f, steps, dot, finish, cvt, mul, fma)                                                                  \
     __attribute__((target(features))) static void name(void *arg)                                                                                              \
     {                                                                                                                                                          \
@@ -387,8 +389,10 @@ static double best_seconds(void (*fn)(void *), void *arg)
     features, __m512i, __m512, 8, _mm512_setzero_si512(), _mm512_setzero_ps(), steps, dot, finish, _mm512_cvtepi32_ps, _mm512_mul_ps, _mm512_fmadd_ps
 #define MIX_(...) MIX(__VA_ARGS__)
 MIX_(mix_avx2_nibbles, AVX2_ARGS(8, AVX2_U8, AVX2_U8_END))
+MIX_(mix_avx2_halves, AVX2_ARGS(4, AVX2_U8, AVX2_U8_END))
 MIX_(mix_avx2_bytes, AVX2_ARGS(16, AVX2_S16, SAME))
 MIX_(mix_avx512_nibbles, AVX512_ARGS("avx512f,avx512bw", 8, AVX512_U8, AVX512_U8_END))
+MIX_(mix_avx512_halves, AVX512_ARGS("avx512f,avx512bw", 4, AVX512_U8, AVX512_U8_END))
 MIX_(mix_avx512_bytes, AVX512_ARGS("avx512f,avx512bw", 16, AVX512_S16, SAME))
 __attribute__((target("avx512f,avx512bw"), always_inline)) static inline __m512i vnni(__m512i sum, __m512i w, __m512i x)
 {
@@ -396,6 +400,7 @@ __attribute__((target("avx512f,avx512bw"), always_inline)) static inline __m512i
     return sum;
 }
 MIX_(mix_avx512vnni, AVX512_ARGS("avx512f,avx512bw", 8, vnni, SAME))
+MIX_(mix_avx512vnni_halves, AVX512_ARGS("avx512f,avx512bw", 4, vnni, SAME))
 
 static void read_pool(void *arg)
 {
@@ -411,11 +416,11 @@ static void read_pool(void *arg)
 static const struct {
     const char *level;
     double lanes;
-    void (*nibbles)(void *), (*bytes)(void *);
+    void (*nibbles)(void *), (*halves)(void *), (*bytes)(void *); /* groups of 32 and of 16; 8 bits */
 } mixes[] = {
-    {"avx2", 8, mix_avx2_nibbles, mix_avx2_bytes},
-    {"avx512", 16, mix_avx512_nibbles, mix_avx512_bytes},
-    {"avx512vnni", 16, mix_avx512vnni, mix_avx512vnni},
+    {"avx2", 8, mix_avx2_nibbles, mix_avx2_halves, mix_avx2_bytes},
+    {"avx512", 16, mix_avx512_nibbles, mix_avx512_halves, mix_avx512_bytes},
+    {"avx512vnni", 16, mix_avx512vnni, mix_avx512vnni_halves, mix_avx512vnni},
 };
 
 /* GOPS, 0 if unknown. */
@@ -423,7 +428,8 @@ static double mix_rate(const char *level, const struct wr_quant *quant)
 {
     for (size_t i = 0; i < COUNT(mixes); i++) {
         if (strcmp(mixes[i].level, level) != 0) continue;
-        return MIX_ROUNDS * 8 * 2 * WR_GROUP * mixes[i].lanes / best_seconds(quant->id == WR_TYPE_Q8_0 ? mixes[i].bytes : mixes[i].nibbles, NULL) * 1e-9;
+        void (*const mix)(void *) = quant->group < WR_GROUP ? mixes[i].halves : quant->id == WR_TYPE_Q8_0 ? mixes[i].bytes : mixes[i].nibbles;
+        return MIX_ROUNDS * 8 * 2 * quant->group * mixes[i].lanes / best_seconds(mix, NULL) * 1e-9;
     }
     return 0;
 }
