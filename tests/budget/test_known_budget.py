@@ -4,6 +4,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import subprocess
 import time
 
@@ -149,7 +150,7 @@ def test_a3_smallest_budget(dense, say):
             accepted = middle
         else:
             assert done.code == 3, done.show()
-            named.add(next(int(word) for word in done.json["error"]["message"].replace("--memory", "").split() if word.isdigit()))
+            named.add(int(re.search(r"--memory (\d+)", done.json["error"]["message"]).group(1)))
             refused = middle
     say(f"measured: the smallest budget for {dense.bytes / MIB:.0f} MiB of file is {accepted} bytes")
     assert named == {accepted}, named
