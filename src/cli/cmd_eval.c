@@ -101,6 +101,7 @@ static int read_ids(struct eval *eval, size_t next, weir_err *err)
         code = wr_cli_text_read(cli, next, most, &text, err);
         if (code) return code;
         weir_options options = wr_cli_text_options(cli, info);
+        wr_cli_progress_begin(cli, "tokenize", 0);
         code = weir_engine_open_text(&engine, eval->model, &options, err);
         if (code == 0) {
             code = wr_cli_ids_of_text(cli, engine, text.bytes, text.n, false, &eval->ids, &eval->n, err);

@@ -80,6 +80,7 @@ static int tokenize(struct run *run, uint32_t n_ctx, weir_err *err)
     weir_engine *engine;
     char *text = NULL;
     weir_options options = wr_cli_text_options(run->cli, weir_plan_get(run->plan));
+    wr_cli_progress_begin(run->cli, "tokenize", 0);
     int code = weir_engine_open_text(&engine, run->model, &options, err);
     if (code) return code;
     code = render(run, engine, &text, err);

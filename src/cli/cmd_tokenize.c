@@ -61,7 +61,9 @@ static int one_text(struct wr_cli *cli, weir_engine *engine, size_t next, bool s
     size_t n;
     int code = wr_cli_text_read(cli, next, TEXT_MAX, &text, err);
     if (code) return code;
+    wr_cli_progress_begin(cli, "tokenize", 0);
     code = weir_tokenize(engine, text.bytes, text.n, special, cli->args.count[WR_CLI_BOS] > 0, &ids, &n, err);
+    wr_cli_progress_clear(cli);
     wr_mem_free(text.bytes);
     if (code == 0 && *wr_cli_cancel()) {
         weir_free(ids);
