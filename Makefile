@@ -63,7 +63,7 @@ format:
 # float32 and from llama.cpp; tests/golden/README.md says how.
 goldens: deps deps-test
 	@tests/run all setup && WEIR=build-check/weir .venv/bin/python tests/oracle/make-goldens && \
-	.venv/bin/python tests/oracle/template_golden.py "$$(tools/fetch-models $(MODEL))" tests/golden/templates.json
+	.venv/bin/python tests/oracle/template_golden.py "$$(tools/fetch-models smollm2-135m)" "$$(tools/fetch-models qwen2.5-coder-0.5b)" tests/golden/templates.json
 
 # weir beside llama.cpp on the same file, under the same memory limit.
 compare: all

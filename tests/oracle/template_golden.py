@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Golden renderings of chat templates, made with Jinja2 set up as transformers does.
 
-    template_golden.py MODEL.gguf tests/golden/templates.json
+    template_golden.py SMOLLM2.gguf QWEN2.5.gguf tests/golden/templates.json
 
 Each entry: name, template, vars, and either output or error ("syntax", "runtime", "raise") with the text that the
-reference gave. MODEL.gguf supplies one real template; all the others are written here.
+reference gave. The two models supply real templates; all the others are written here.
 """
 import datetime
 import json
@@ -121,6 +121,21 @@ FAILING = [
     [{"content": "no role"}],
     [user(None)],
     [user([{"type": "text", "text": "parts"}])],
+]
+
+RESULT = {"role": "tool", "content": "{\"sky\": \"grey & <low>\"}"}
+TOOL_CONVERSATIONS = [
+    ([user("Weather?")], TOOLS),
+    ([system("Be brief."), user("Weather?")], TOOLS[:1]),
+    ([user("q")], []),
+    ([user("q")], None),
+    ([user("q"), assistant(None, tool_calls=[CALL]), RESULT, assistant("Grey.")], TOOLS),
+    ([user("q"), assistant("Let me see.", tool_calls=[CALL, CALL["function"]]), RESULT, RESULT, user("And?")], TOOLS),
+    ([user("q"), assistant("", tool_calls=[])], TOOLS),
+    ([RESULT, user("q"), RESULT], TOOLS),
+    ([user("q"), assistant("x", tool_calls=[{"name": "f", "arguments": "{\"already\": 1}"}]), RESULT], None),
+    ([user("q"), assistant("x", tool_calls=[{"function": {"name": "f"}}])], TOOLS),
+    ([system("A"), user("q"), system("B"), assistant(None, tool_calls=[CALL])], TOOLS),
 ]
 
 LLAMA_TOOLS = """{{- bos_token }}
@@ -519,8 +534,8 @@ FEATURES = {
 def main():
     os.environ["TZ"] = "UTC"
     time.tzset()
-    model, out = sys.argv[1:]
-    real = gguf.GGUFReader(model).fields["tokenizer.chat_template"].contents()
+    smollm2, qwen, out = sys.argv[1:]
+    real, tooled = (gguf.GGUFReader(model).fields["tokenizer.chat_template"].contents() for model in (smollm2, qwen))
     cases = []
 
     def add(name, template, variables):
@@ -529,6 +544,10 @@ def main():
     for i, messages in enumerate(CONVERSATIONS + FAILING):
         for prompt in (True, False):
             add(f"real {i} {prompt}", real, {"messages": messages, "add_generation_prompt": prompt, "bos_token": "<|im_start|>", "eos_token": "<|im_end|>"})
+    for i, messages in enumerate(CONVERSATIONS + FAILING):
+        add(f"qwen {i}", tooled, {"messages": messages, "add_generation_prompt": i % 3 > 0, "bos_token": "<|endoftext|>", "eos_token": "<|im_end|>"})
+    for i, (messages, tools) in enumerate(TOOL_CONVERSATIONS):
+        add(f"qwen tools {i}", tooled, {"messages": messages, "tools": tools, "add_generation_prompt": i % 2 == 0, "bos_token": "<|endoftext|>", "eos_token": "<|im_end|>"})
     for style, template in STYLES.items():
         for i, variables in enumerate(STYLE_VARS):
             add(f"{style} {i}", template, {"bos_token": "<bos>", "eos_token": "<eos>", "strftime_now": 0, **variables})
