@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The conversation is a list of messages; every turn renders the model's template anew and hands all ids to the session,
- * which keeps what it already holds of them.
+ * The conversation is a list of messages; every turn renders the model's template anew (without one, the messages are one text)
+ * and hands all ids to the session, which keeps what it already holds of them.
  */
 #include "cli/cli.h"
 #include "engine/tools.h"
@@ -18,7 +18,7 @@ struct chat {
     weir_engine *engine;
     weir_session *session;
     struct wr_cli_editor *editor;
-    bool interactive;
+    bool interactive, has_template;
     weir_message *messages; /* contents are wr_mem; the system message is not among them */
     size_t n_messages, capacity;
     char *answer;
@@ -89,9 +89,28 @@ static int on_token(void *user, int32_t id)
     return 0;
 }
 
+/* Without a template: what was typed and what the model went on with, every message on a new line. */
+static int join(struct chat *chat, char **text, weir_err *err)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < chat->n_messages; i++) n += strlen(chat->messages[i].content) + 1;
+    char *at = *text = wr_mem_alloc(&chat->cli->ledger, WR_ACCOUNT_TEXT, n + 1, err);
+    if (!at) return WEIR_E_NOMEM;
+    for (size_t i = 0; i < chat->n_messages; i++) {
+        if (i > 0 && !strcmp(chat->messages[i].role, "user")) *at++ = '\n';
+        size_t length = strlen(chat->messages[i].content);
+        memcpy(at, chat->messages[i].content, length + 1);
+        at += length;
+    }
+    return 0;
+}
+
 static int render(struct chat *chat, char **text, weir_err *err)
 {
     const struct wr_cli_args *args = &chat->cli->args;
+    if (!chat->has_template && args->count[WR_CLI_SYSTEM])
+        return wr_err(err, WEIR_E_USAGE, "%s: has no chat template for --system; put the text into a message", wr_file_label(chat->model));
+    if (!chat->has_template) return join(chat, text, err);
     if (!args->count[WR_CLI_SYSTEM]) return weir_chat_render(chat->engine, chat->messages, chat->n_messages, true, text, err);
     weir_message *all = wr_mem_array(&chat->cli->ledger, WR_ACCOUNT_TEXT, chat->n_messages + 1, sizeof *all, err);
     if (!all) return WEIR_E_NOMEM;
@@ -113,7 +132,7 @@ static int answer(struct chat *chat, enum weir_finish *finish, weir_err *err)
     chat->n_tokens = 0;
     wr_cli_progress_begin(chat->cli, "prefill", 0);
     int code = render(chat, &text, err);
-    if (code == 0) code = weir_tokenize(chat->engine, text, strlen(text), true, true, &ids, &n, err);
+    if (code == 0) code = weir_tokenize(chat->engine, text, strlen(text), chat->has_template, true, &ids, &n, err);
     if (code == WEIR_E_CONTEXT) wr_err_prefix(err, code, chat->interactive ? "the conversation is too long (/undo, /clear)" : "the conversation is too long");
     if (code == 0 && n >= n_ctx)
         code = wr_err(
@@ -315,7 +334,11 @@ static int open_and_talk(struct chat *chat, weir_err *err)
     const struct wr_cli_sampling *s = &chat->sampling;
     int code = wr_tool_check_generate(&s->sampling, s->stops, s->n_stops, weir_plan_get(chat->plan)->n_vocab, err);
     weir_options options = wr_cli_text_options(cli, weir_plan_get(chat->plan));
-    if (code == 0) code = wr_tool_check_chat(chat->model, &options, err);
+    if (code == 0) code = wr_tool_check_chat(chat->model, &options, &chat->has_template, err);
+    if (code == 0 && !chat->has_template && cli->args.count[WR_CLI_SYSTEM])
+        code = wr_err(err, WEIR_E_UNSUPPORTED, "%s: has no chat template for --system; put the text into a message", wr_file_label(chat->model));
+    if (code == 0 && !chat->has_template)
+        wr_cli_warn(cli, "the model has no chat template; it goes on with the text of all messages, as 'weir run --raw' does");
     wr_cli_limit_text(cli, weir_plan_get(chat->plan), false);
     cli->line_max = (size_t)weir_plan_get(chat->plan)->n_ctx * 64 + 65536;
     wr_cli_progress_begin(cli, "load", 0);

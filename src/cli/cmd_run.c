@@ -63,6 +63,7 @@ static int render(struct run *run, weir_engine *engine, char **text, weir_err *e
         wr_cli_warn(run->cli, "the model has no chat template; the prompt is used as with --raw");
         return 0;
     }
+    if (!run->prompt.argument && run->prompt.bytes[run->prompt.n - 1] == '\n') run->prompt.bytes[--run->prompt.n] = 0;
     size_t good = wr_utf8_valid_prefix((const uint8_t *)run->prompt.bytes, run->prompt.n);
     if (good < run->prompt.n) return wr_err(err, WEIR_E_INPUT, "the prompt is not UTF-8 at byte %zu, which a chat template cannot hold; use --raw", good);
     good = strlen(run->prompt.bytes);
@@ -186,7 +187,6 @@ int wr_cli_cmd_run(struct wr_cli *cli, weir_err *err)
             cli->args.count[WR_CLI_FILE] && strcmp(cli->args.value[WR_CLI_FILE], "-") != 0 ? wr_file_label(cli->args.value[WR_CLI_FILE]) : "standard input");
         goto done;
     }
-    if (!run.prompt.argument && !cli->args.count[WR_CLI_RAW] && run.prompt.bytes[run.prompt.n - 1] == '\n') run.prompt.bytes[--run.prompt.n] = 0;
     code = tokenize(&run, info->n_ctx, err);
     if (code) goto done;
     wr_mem_free(run.prompt.bytes);

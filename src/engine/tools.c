@@ -14,11 +14,12 @@ int wr_tool_check_generate(const weir_sampling *sampling, const char *const *sto
     return rc;
 }
 
-int wr_tool_check_chat(const char *path, const weir_options *options, weir_err *err)
+int wr_tool_check_chat(const char *path, const weir_options *options, bool *there, weir_err *err)
 {
     weir_engine *engine = NULL;
     int rc = weir_engine_open_text(&engine, path, options, err);
-    if (rc == 0) rc = wr_engine_open_chat(engine, err);
+    *there = rc == 0 && weir_chat_available(engine);
+    if (*there) rc = wr_engine_open_chat(engine, err);
     weir_engine_close(engine);
     return rc;
 }

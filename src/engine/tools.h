@@ -39,8 +39,8 @@ const char *wr_tool_synth_shape(uint32_t i, const char **description);
 
 /* What weir_session_generate will refuse, refused before anything is loaded: sampling parameters and stop strings. */
 int wr_tool_check_generate(const weir_sampling *, const char *const *stops, size_t n_stops, uint32_t n_vocab, weir_err *);
-/* Compiles the model's chat template: what weir_chat_render would refuse of it, WEIR_E_UNSUPPORTED where there is none. */
-int wr_tool_check_chat(const char *model_path, const weir_options *, weir_err *);
+/* Compiles the model's chat template: what weir_chat_render would refuse of it. *there: whether there is one. */
+int wr_tool_check_chat(const char *model_path, const weir_options *, bool *there, weir_err *);
 
 /* Entry i of the tape of a decode pass, in order: false past the end. `file`: part of a split model, from 0. */
 bool wr_tool_tape(const weir_plan *, uint64_t i, uint32_t *file, uint64_t *offset, uint64_t *bytes, bool *streamed);

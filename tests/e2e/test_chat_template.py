@@ -5,6 +5,7 @@ import json
 
 import jinja2.sandbox
 import pytest
+import script_model
 import tiny_model
 from command import weir, weir_json
 
@@ -134,3 +135,47 @@ def test_turns(smollm2, smollm2_template):
         expected += answer.encode() + b"\n"
     done = weir("chat", smollm2, "--stdin", *flags, stdin="\n".join(questions).encode() + b"\n", expect=0)
     assert done.out == expected, done.show()
+
+
+# ---- without a template, and with a template that writes BOS -------------------------------
+
+LETTERS = ["<unk>", "<s>", "</s>", "a", "b", "c", "\u010a", "\u0120"]  # the last two: newline and space
+KINDS = [2, 3, 3, 1, 1, 1, 1, 1]
+
+
+@pytest.fixture(scope="module")
+def base(scratch):
+    """A model without a template that goes on with a, b, c, end."""
+    keys = {"model": "gpt2", "pre": "gpt-2", "bos_token_id": 1, "eos_token_id": 2, "add_bos_token": True}
+    return script_model.write(scratch / "base.gguf", LETTERS, KINDS, {1: 3, 3: 4, 4: 5, 5: 2, 6: 3, 7: 3}, merges=[], **keys)
+
+
+def test_run_without_a_template_is_raw(base, tmp_path):
+    """One line says so, and the text stays as it is, its last newline too."""
+    (tmp_path / "prompt").write_text("a\n")
+    done = weir("run", base, "-f", tmp_path / "prompt", "--temp", "0", "-n", "8", "--json", expect=0)
+    assert [line for line in done.err.splitlines() if "no chat template" in line] == ["weir: warning: the model has no chat template; the prompt is used as with --raw"]
+    assert (done.json["prompt_ids"], done.json["text"], done.json["finish"]) == ([1, 3, 6], "abc", "stop")
+    raw = weir_json("run", base, "-f", tmp_path / "prompt", "--temp", "0", "-n", "8", "--raw")
+    assert raw["prompt_ids"] == done.json["prompt_ids"]
+
+
+def test_chat_without_a_template_goes_on_with_the_text(base):
+    """Messages and answers are one text, each message on a new line: c is answered by the end, a newline is followed by a."""
+    done = weir("chat", base, "--stdin", "--temp", "0", "-n", "8", "--json", stdin=b"a\nb \nc\n", expect=0)
+    assert [line for line in done.err.splitlines() if "no chat template" in line] == [
+        "weir: warning: the model has no chat template; it goes on with the text of all messages, as 'weir run --raw' does"]
+    assert [json.loads(line)["text"] for line in done.out.splitlines()] == ["bc", "abc", ""]
+    for words in (("chat", base, "--stdin"), ("run", base, "a")):
+        refused = weir(*words, "--system", "x", stdin=b"a\n", expect=4)
+        assert "has no chat template for --system; put the text into " in refused.err
+
+
+@pytest.mark.parametrize("add_bos", [True, False])
+@pytest.mark.parametrize("template, begins, ends", [("{{ bos_token }}{{ messages[0].content }}", True, []), ("{{ messages[0].content }}", False, []),
+                                                     ("{{ messages[0].content }}{{ bos_token }}", False, [1])])
+def test_bos_is_never_doubled(add_bos, template, begins, ends, tmp_path):
+    """What the file asks for is added where the template has not written it at the beginning."""
+    keys = {"model": "gpt2", "pre": "gpt-2", "bos_token_id": 1, "eos_token_id": 2, "add_bos_token": add_bos}
+    model = script_model.write(tmp_path / "m.gguf", LETTERS, KINDS, {3: 2}, merges=[], template=template, **keys)
+    assert weir_json("run", model, "a", "--temp", "0", "-n", "1")["prompt_ids"] == [*([1] if begins or add_bos else []), 3, *ends]
