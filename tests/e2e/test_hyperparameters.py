@@ -176,7 +176,7 @@ def test_c10_gemmas_head_streams(gemma):
     """178 MB of 253 are the tied head: at half of the file's size it cannot be in memory, nor be there twice when it can."""
     half = weir_json("plan", gemma, "--memory", gemma.stat().st_size // 2)
     head = [t["bytes"] for t in weir_json("inspect", gemma)["tensors"] if t["name"] == "token_embd.weight"][0]
-    assert head > half["budget"] and half["residency"]["streamed"] > head - half["residency"]["pinned"] > 0
+    assert head > half["memory"]["budget"] and half["residency"]["streamed"] > head - half["residency"]["pinned"] > 0
     whole = weir_json("plan", gemma, "--memory", "2G")
     assert whole["residency"]["streamed"] == 0 and whole["memory"]["accounts"]["weights_pinned"]["reserved"] < whole["weight_bytes"] + (2 << 20)
     text = weir_json("run", gemma, "The capital of France is", "--raw", "--memory", gemma.stat().st_size // 2, "--temp", 0, "-n", 24, "-c", 512)
