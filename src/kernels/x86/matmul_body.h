@@ -20,7 +20,6 @@ enum {
     PANEL_BYTES = CHUNK_BYTES * LANES,
     DIRECT_M = 4,
     FEW_M = 64,
-    HALVES_AHEAD = 8,     /* a power of two */
     MAX_BLOCK_BYTES = 34, /* of the formats that are read in lanes */
 };
 
@@ -128,14 +127,11 @@ ALWAYS_INLINE void copy_halves(uint16_t out[LANES], const struct rows *w, size_t
     }
 }
 
-ALWAYS_INLINE size_t layout_block_bytes(const enum layout layout) { return layout == FORMAT_Q8_0 ? 34 : layout == FORMAT_Q4_1 ? 20 : 18; }
-ALWAYS_INLINE size_t layout_head_bytes(const enum layout layout) { return layout == FORMAT_Q4_1 ? 4 : 2; }
-
 /* Bytes that are fetched ahead in each row: 16 rows give 12 KiB, above what latency times bandwidth asks for. */
 #define AHEAD 768
 
-#include "kernels/x86/matmul_direct.h"
 #include "kernels/x86/matmul_unpack.h"
+#include "kernels/x86/matmul_direct.h"
 #include "kernels/x86/matmul_panel.h"
 
 static const struct format formats[] = {
@@ -152,28 +148,21 @@ static const struct format formats[] = {
 };
 static const struct format other_format = {.layout = FORMAT_OTHER, .offset = 128, .bits = 8};
 
-/* Direct and few: a panel at a time. Returns the rows done: direct leaves those that fill no panel.
- * The rows of a panel are not neighbours but a step apart, so that each lane reads one long stream: neighbouring rows share pages, and the fetching of
- * the second-level cache loses track (Xeon, Q4_0, k = 4096, m = 1: 69 % of the rate of a plain read; so 95 %). An odd step keeps the streams out of each
- * other's cache sets. */
-static uint32_t by_panels(const struct product *p, bool direct, const uint8_t *rows, size_t stride, uint32_t n_rows, float *y, size_t ldy)
+/* Few: a panel at a time. The rows of a panel are not neighbours but a step apart, so that each lane reads one long stream: neighbouring rows share pages,
+ * and the fetching of the second-level cache loses track. An odd step keeps the streams out of each other's cache sets. */
+static void few(const struct product *p, const uint8_t *rows, size_t stride, uint32_t n_rows, float *y, size_t ldy)
 {
     uint32_t r = 0;
     while (r < n_rows) {
         const uint32_t full = (n_rows - r) / LANES, step = full < 2 ? 1 : full - (full % 2 == 0);
         struct panel_rows panel = {.stride = step * stride, .lanes = full > 0 ? LANES : n_rows - r, .near = AHEAD, .left = p->row_bytes};
-        if (direct && full == 0) break;
         for (uint32_t i = 0; i < step; i++) {
             panel.first = rows + (r + i) * stride;
             panel.far = i + 1 < step ? (ptrdiff_t)(stride - p->row_bytes + AHEAD) : 0;
-            if (direct)
-                run_direct(p, &panel, y + r + i, ldy, step);
-            else
-                run_few(p, &panel, y + r + i, ldy, step);
+            run_few(p, &panel, y + r + i, ldy, step);
         }
         r += panel.lanes * step;
     }
-    return r;
 }
 
 static void matmul(const struct wr_quant *quant, const void *rows, size_t stride, uint32_t n_rows, const struct wr_act *act, float *y, size_t ldy, void *work)
@@ -187,12 +176,11 @@ static void matmul(const struct wr_quant *quant, const void *rows, size_t stride
         p.panel = act->precise || (BYTES_BY_PAIRS && p.format->bits > 6) ? PANEL_S16 : PANEL_U8;
     }
     p.chunk = p.panel == PANEL_U8 ? CHUNK_BLOCKS * p.group : p.panel == PANEL_S16 ? CHUNK_BYTES / 2 : CHUNK_BYTES / 4;
-    uint32_t done = 0;
-    if (has_direct(&p) && !act->precise && act->m <= DIRECT_M) done = by_panels(&p, true, rows, stride, n_rows, y, ldy);
-    rows = (const uint8_t *)rows + done * stride;
+    const uint32_t done = run_direct(&p, rows, stride, n_rows, y, ldy);
     if (done == n_rows) return;
+    rows = (const uint8_t *)rows + done * stride;
     if (keep(&p))
-        by_panels(&p, false, rows, stride, n_rows - done, y + done, ldy);
+        few(&p, rows, stride, n_rows - done, y + done, ldy);
     else
         many(&p, rows, stride, n_rows - done, y + done, ldy);
 }

@@ -1,90 +1,244 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Part of matmul_body.h. Direct: up to DIRECT_M activation rows against LANES weight rows, straight from the file's blocks. */
+/*
+ * Part of matmul_body.h. Direct: up to DIRECT_M activation rows against panels of LANES weight rows, straight from the
+ * file's blocks to integer sums.
+ *
+ * The rows of a panel are neighbours, and while it is computed the next one is fetched as what it is in memory: one long
+ * stream in ascending order, whatever the order in which the lanes then read it. Fetching ahead in each row by itself
+ * gives 0.7 of the rate of a plain read (Zen 4, Q4_0, k = 4096, m = 1); so 0.9 and more.
+ */
 
-/* Adds the four dwords of each row in p[0..3] (rows as in vi_row_pieces): the sums come out in row order. */
-ALWAYS_INLINE vi fold4(const vi p[4])
+enum {
+    FETCH_AHEAD = 4096, /* bytes beyond the next panel's place: so much is under way */
+    HEADS_AHEAD = 8,    /* a power of two */
+};
+
+struct direct {
+    enum layout layout;
+    unsigned m;
+    bool precise;
+    const char *x; /* q8, or q16 in pairs, of the block's first element */
+    size_t ldx;    /* bytes */
+    const int32_t *start;
+    size_t n_groups;
+    const char *ahead;
+    unsigned pieces;      /* of the block that were met */
+    vi sum[16][DIRECT_M]; /* of each group of a block */
+};
+
+ALWAYS_INLINE unsigned layout_bits(const enum layout layout)
 {
-    const vi ab = vi_add32(vi_low32(p[0], p[1]), vi_high32(p[0], p[1])), cd = vi_add32(vi_low32(p[2], p[3]), vi_high32(p[2], p[3]));
-    return vi_add32(vi_low64(ab, cd), vi_high64(ab, cd));
+    return layout == FORMAT_Q8_0 ? 8 : layout == FORMAT_Q6_K ? 6 : layout_has_fives(layout) || layout == FORMAT_Q5_K ? 5 : 4;
 }
+ALWAYS_INLINE unsigned layout_block_elems(const enum layout layout) { return layout >= FORMAT_Q2_K ? 256 : 32; }
+ALWAYS_INLINE unsigned layout_group(const enum layout layout) { return layout == FORMAT_Q2_K || layout == FORMAT_Q3_K || layout == FORMAT_Q6_K ? 16 : 32; }
 
-ALWAYS_INLINE void direct(
-    const enum layout layout, const unsigned m, const struct wr_act *act, const struct panel_rows *rows, float *y, size_t ldy, size_t y_step)
+/* 16 elements of each weight row: their products are added to the sum of their group. */
+ALWAYS_INLINE void meet_piece(struct direct *d, unsigned at, const vi v[4])
 {
-    const size_t n_blocks = act->k / WR_GROUP, block_bytes = layout_block_bytes(layout), head = layout_head_bytes(layout);
-    const int offset = layout == FORMAT_Q8_0 ? DIRECT_OFFSET : layout == FORMAT_Q4_0 ? 8 : 0;
-    _Alignas(64) uint16_t scales[HALVES_AHEAD][LANES], mins[HALVES_AHEAD][LANES];
-    struct rows w = rows_at(rows->first, rows->stride);
-    for (size_t b = 0; b < HALVES_AHEAD && b < n_blocks; b++) {
-        copy_halves(scales[b], &w, b * block_bytes);
-        if (layout == FORMAT_Q4_1) copy_halves(mins[b], &w, b * block_bytes + 2);
-    }
-    vf acc[DIRECT_M];
-    UNROLL for (unsigned i = 0; i < m; i++) acc[i] = vf_zero();
-    for (size_t b = 0; b < n_blocks; b++, rows_move(&w, (ptrdiff_t)block_bytes)) {
-        if (layout == FORMAT_Q8_0 || b % 2 == 0) prefetch_rows(w, rows, b * block_bytes);
-        const vf scale = vf_from_f16(scales[b % HALVES_AHEAD]), min = layout == FORMAT_Q4_1 ? vf_from_f16(mins[b % HALVES_AHEAD]) : vf_zero();
-        if (b + HALVES_AHEAD < n_blocks) {
-            copy_halves(scales[b % HALVES_AHEAD], &w, HALVES_AHEAD * block_bytes);
-            if (layout == FORMAT_Q4_1) copy_halves(mins[b % HALVES_AHEAD], &w, HALVES_AHEAD * block_bytes + 2);
-        }
-        vi w0[4], w1[4]; /* elements 0..15 and 16..31 of the block */
-        UNROLL for (int j = 0; j < 4; j++)
-        {
-            w0[j] = vi_row_pieces(&w, head, j);
-            if (layout == FORMAT_Q8_0) {
-                w1[j] = vi_row_pieces(&w, head + 16, j);
-            } else {
-                w1[j] = vi_and(vi_right4(w0[j]), vi_set8(15));
-                w0[j] = vi_and(w0[j], vi_set8(15));
+    const unsigned per_group = layout_group(d->layout) / 16, group = at / per_group, bits = layout_bits(d->layout), pieces = layout_block_elems(d->layout) / 16;
+    const size_t bytes = LANES * layout_block_bytes(d->layout); /* of a block of all rows */
+    const size_t line = (d->pieces * bytes / pieces + 63) / 64, next_line = ((d->pieces + 1) * bytes / pieces + 63) / 64;
+    UNROLL for (size_t i = 0; i < next_line - line; i++) _mm_prefetch(d->ahead + (line + i) * 64, _MM_HINT_T1);
+    d->pieces++;
+    UNROLL for (unsigned i = 0; i < d->m; i++)
+    {
+        const int32_t *start = d->start + i * d->n_groups + group;
+        vi sum = at % per_group != 0 ? d->sum[group][i] : layout_has_min(d->layout) ? vi_zero() : vi_set32(*start);
+        const char *x = d->x + i * d->ldx + at * 16 * (d->precise ? sizeof(int16_t) : 1);
+        if (d->precise) {
+            UNROLL for (int j = 0; j < 4; j++)
+            {
+                sum = dot_s16(sum, vi_and(v[j], vi_set16(255)), x + j * 8);
+                sum = dot_s16(sum, vi_right16(v[j], 8), x + j * 8 + 4);
+            }
+        } else if (bits == 8 && BYTES_BY_PAIRS) {
+            UNROLL for (int j = 0; j < 4; j++) sum = dot_s8(sum, vi_xor(v[j], vi_set8(-128)), x + j * 4);
+        } else {
+            const int part = U8_STEPS(bits) < 4 ? U8_STEPS(bits) : 4;
+            UNROLL for (int first = 0; first < 4; first += part)
+            {
+                vi some = dot_u8_from(sum);
+                UNROLL for (int j = first; j < first + part; j++) some = dot_u8(some, v[j], x + j * 4);
+                sum = dot_u8_end(some, sum);
             }
         }
-        UNROLL for (unsigned i = 0; i < m; i++)
-        {
-            const size_t group = i * n_blocks + b;
-            const vi x0 = vi_copies16(act->q8 + group * WR_GROUP), x1 = vi_copies16(act->q8 + group * WR_GROUP + 16);
-            vi p[4];
-            UNROLL for (int j = 0; j < 4; j++) p[j] = layout == FORMAT_Q8_0 ? dot_bytes(w0[j], w1[j], x0, x1) : dot_nibbles(w0[j], w1[j], x0, x1);
-            vf sum = vi_to_f32(fold4(p));
-            if (offset != 0) sum = vf_fma(vf_set(-(float)offset), vf_set(act->s[group]), sum); /* integers below 2^24: exact */
-            acc[i] = vf_fma(sum, vf_mul(scale, vf_set(act->d[group])), acc[i]);
-            if (layout == FORMAT_Q4_1) acc[i] = vf_fma(vf_set(act->s[group]), vf_mul(min, vf_set(act->d[group])), acc[i]);
-        }
-    }
-    for (unsigned i = 0; i < m; i++) {
-        _Alignas(64) float lanes[LANES];
-        vf_store(lanes, acc[i]);
-        for (unsigned r = 0; r < LANES; r++) y[i * ldy + r * y_step] = lanes[r];
+        d->sum[group][i] = sum;
     }
 }
 
+/* Heads of the blocks, 8 bytes or fewer a row, are gathered by scalar moves, which leave the vector ports alone: 16 vpinsrw take as long as all dot
+ * products of a block. That is done some blocks ahead, since a vector load cannot be forwarded from these stores. */
+ALWAYS_INLINE void gather_heads(const enum layout layout, const struct rows *w, uint8_t *to)
+{
+    UNROLL for (int r = 0; r < LANES; r++)
+    {
+        const uint8_t *row = row_at(w, r);
+        uint64_t head;
+        /* Assembly: gcc 12 would join plain stores by vpinsr after all. */
+        if (layout_head_bytes(layout) == 2)
+            __asm__("movzwl %2, %k0\n\tmovw %w0, %1" : "=&r"(head), "=m"(*(uint8_t(*)[2])(to + 2 * r)) : "m"(*(const uint8_t(*)[2])row));
+        else if (layout_head_bytes(layout) == 4)
+            __asm__("movl %2, %k0\n\tmovl %k0, %1" : "=&r"(head), "=m"(*(uint8_t(*)[4])(to + 4 * r)) : "m"(*(const uint8_t(*)[4])row));
+        else
+            __asm__("movq %2, %0\n\tmovq %0, %1" : "=&r"(head), "=m"(*(uint8_t(*)[8])(to + 8 * r)) : "m"(*(const uint8_t(*)[8])row));
+    }
+}
+
+/* The two pointers in registers of their own: gcc 12 would keep them as one vector, in memory. */
+ALWAYS_INLINE void rows_step(struct rows *w, ptrdiff_t bytes)
+{
+    rows_move(w, bytes);
+    __asm__("" : "+r"(w->p[0]), "+r"(w->p[1]));
+}
+
+struct direct_call {
+    const struct wr_act *act;
+    const uint8_t *rows;
+    size_t stride;
+    uint32_t n_panels;
+    float *y;
+    size_t ldy;
+    const int32_t *start; /* [m][groups] -offset * s */
+    const int16_t *pairs; /* precise: [m][k] with the middle ones of four exchanged */
+};
+
+ALWAYS_INLINE void direct(const enum layout layout, const unsigned m, const bool precise, const struct direct_call *call)
+{
+    const struct wr_act *act = call->act;
+    const unsigned block = layout_block_elems(layout), group = layout_group(layout), groups = block / group;
+    const size_t k = act->k, n_blocks = k / block, n_groups = k / group, n_d = k / WR_GROUP, block_bytes = layout_block_bytes(layout);
+    const size_t panel_bytes = LANES * call->stride, this_panel = n_blocks - HEADS_AHEAD; /* its first blocks, whose heads gathered ahead are its own */
+    const ptrdiff_t next_panel = (ptrdiff_t)(panel_bytes + HEADS_AHEAD * block_bytes - n_blocks * block_bytes);
+    const float *sums = group == 16 ? act->s16 : act->s;
+    _Alignas(64) uint8_t heads[HEADS_AHEAD][LANES * 8];
+    if (block == 32) {
+        struct rows w = rows_at(call->rows, call->stride);
+        for (size_t b = 0; b < HEADS_AHEAD; b++, rows_move(&w, (ptrdiff_t)block_bytes)) gather_heads(layout, &w, heads[b]);
+    }
+    size_t head = 0;
+    for (uint32_t panel = 0; panel < call->n_panels; panel++) {
+        struct rows w = rows_at(call->rows + panel * panel_bytes, call->stride);
+        struct direct d = {.layout = layout, .m = m, .precise = precise, .start = call->start, .n_groups = n_groups};
+        d.x = precise ? (const char *)call->pairs : (const char *)act->q8;
+        d.ldx = k * (precise ? sizeof(int16_t) : 1);
+        d.ahead = (const char *)call->rows + (panel + 1) * panel_bytes + FETCH_AHEAD;
+        const struct sink to = {.direct = &d};
+        vf acc[DIRECT_M];
+        UNROLL for (unsigned i = 0; i < m; i++) acc[i] = vf_zero();
+        for (size_t b = 0; b < n_blocks; b++) {
+            vf scale[16], min[16];
+            d.pieces = 0;
+            if (block == 32) {
+                uint8_t *at = heads[head++ % HEADS_AHEAD];
+                vi fives = vi_zero();
+                if (layout_head_bytes(layout) == 2) {
+                    scale[0] = vf_from_f16(at);
+                } else {
+                    const vi first = layout_head_bytes(layout) == 4 ? vi_load(at) : vi_even32(at);
+                    if (layout_has_fives(layout)) fives = vi_odd32(at);
+                    if (layout == FORMAT_Q5_0) fives = vi_or(vi_right32(first, 16), vi_left32(fives, 16));
+                    scale[0] = vf_from_low_f16(first);
+                    if (layout_has_min(layout)) min[0] = vf_from_low_f16(vi_right32(first, 16));
+                }
+                if (b < this_panel || panel + 1 < call->n_panels) {
+                    struct rows ahead = w;
+                    rows_step(&ahead, b < this_panel ? (ptrdiff_t)(HEADS_AHEAD * block_bytes) : next_panel);
+                    gather_heads(layout, &ahead, at);
+                }
+                codes_block(layout, &to, &w, 0, fives);
+            } else {
+                scales_k(layout, &w, scale, min);
+                codes_k(layout, &to, &w);
+            }
+            rows_step(&w, (ptrdiff_t)block_bytes);
+            UNROLL for (unsigned g = 0; g < groups; g++)
+            {
+                UNROLL for (unsigned i = 0; i < m; i++)
+                {
+                    const size_t at = b * groups + g;
+                    const vf dx = vf_set(act->d[i * n_d + (group == 16 ? at / 2 : at)]);
+                    acc[i] = vf_fma(vi_to_f32(d.sum[g][i]), vf_mul(scale[g], dx), acc[i]);
+                    if (layout_has_min(layout)) acc[i] = vf_fma(vf_set(sums[i * n_groups + at]), vf_mul(min[g], dx), acc[i]);
+                }
+            }
+            d.x += block * (precise ? sizeof(int16_t) : 1);
+            d.start += groups;
+            d.ahead += LANES * block_bytes;
+        }
+        UNROLL for (unsigned i = 0; i < m; i++) vf_store(call->y + i * call->ldy + panel * LANES, acc[i]);
+    }
+}
+
+/* A format's direct products: of 1, 2, 4 activation rows, and of 1 with --precise. */
 #define DIRECT(name, layout)                                                                                                                                   \
-    NEVER_INLINE void name(const struct wr_act *act, const struct panel_rows *rows, float *y, size_t ldy, size_t y_step)                                       \
+    NEVER_INLINE void name##_1(const struct direct_call *call) { direct(layout, 1, false, call); }                                                             \
+    NEVER_INLINE void name##_2(const struct direct_call *call) { direct(layout, 2, false, call); }                                                             \
+    NEVER_INLINE void name##_4(const struct direct_call *call) { direct(layout, 4, false, call); }                                                             \
+    NEVER_INLINE void name##_precise(const struct direct_call *call) { direct(layout, 1, true, call); }
+#define DIRECT_ROW(name)                                                                                                                                       \
     {                                                                                                                                                          \
-        if (act->m == 1)                                                                                                                                       \
-            direct(layout, 1, act, rows, y, ldy, y_step);                                                                                                      \
-        else if (act->m == 2)                                                                                                                                  \
-            direct(layout, 2, act, rows, y, ldy, y_step);                                                                                                      \
-        else if (act->m == 3)                                                                                                                                  \
-            direct(layout, 3, act, rows, y, ldy, y_step);                                                                                                      \
-        else                                                                                                                                                   \
-            direct(layout, 4, act, rows, y, ldy, y_step);                                                                                                      \
+        name##_1, name##_2, name##_4, name##_precise                                                                                                           \
     }
 DIRECT(direct_q4_0, FORMAT_Q4_0)
 DIRECT(direct_q4_1, FORMAT_Q4_1)
+DIRECT(direct_q5_0, FORMAT_Q5_0)
+DIRECT(direct_q5_1, FORMAT_Q5_1)
 DIRECT(direct_q8_0, FORMAT_Q8_0)
+DIRECT(direct_q2_k, FORMAT_Q2_K)
+DIRECT(direct_q3_k, FORMAT_Q3_K)
+DIRECT(direct_q4_k, FORMAT_Q4_K)
+DIRECT(direct_q5_k, FORMAT_Q5_K)
+DIRECT(direct_q6_k, FORMAT_Q6_K)
 
-static bool has_direct(const struct product *p)
-{
-    return p->format->layout == FORMAT_Q4_0 || p->format->layout == FORMAT_Q4_1 || p->format->layout == FORMAT_Q8_0;
-}
+typedef void direct_fn(const struct direct_call *);
+static direct_fn *const directs[][4] = {
+    [FORMAT_Q4_0] = DIRECT_ROW(direct_q4_0),
+    [FORMAT_Q4_1] = DIRECT_ROW(direct_q4_1),
+    [FORMAT_Q5_0] = DIRECT_ROW(direct_q5_0),
+    [FORMAT_Q5_1] = DIRECT_ROW(direct_q5_1),
+    [FORMAT_Q8_0] = DIRECT_ROW(direct_q8_0),
+    [FORMAT_Q2_K] = DIRECT_ROW(direct_q2_k),
+    [FORMAT_Q3_K] = DIRECT_ROW(direct_q3_k),
+    [FORMAT_Q4_K] = DIRECT_ROW(direct_q4_k),
+    [FORMAT_Q5_K] = DIRECT_ROW(direct_q5_k),
+    [FORMAT_Q6_K] = DIRECT_ROW(direct_q6_k),
+};
 
-static void run_direct(const struct product *p, const struct panel_rows *rows, float *y, size_t ldy, size_t y_step)
+/* The full panels of n_rows, if there is a direct way. Returns the rows done. */
+static uint32_t run_direct(const struct product *p, const uint8_t *rows, size_t stride, uint32_t n_rows, float *y, size_t ldy)
 {
-    if (p->format->layout == FORMAT_Q4_0)
-        direct_q4_0(p->act, rows, y, ldy, y_step);
-    else if (p->format->layout == FORMAT_Q4_1)
-        direct_q4_1(p->act, rows, y, ldy, y_step);
-    else
-        direct_q8_0(p->act, rows, y, ldy, y_step);
+    const struct wr_act *act = p->act;
+    struct direct_call call = {.rows = rows, .stride = stride, .n_panels = n_rows / LANES, .y = y, .ldy = ldy};
+    int32_t *start = (int32_t *)(void *)p->work;
+    const size_t n_groups = p->quant->is_float ? 0 : act->k / p->group, n_start = (act->m * n_groups + LANES - 1) / LANES * LANES;
+    int16_t *pairs = (int16_t *)(void *)(start + n_start);
+    const float *sums = p->group == 16 ? act->s16 : act->s;
+    if (p->format->layout == FORMAT_OTHER || call.n_panels == 0 || act->k < HEADS_AHEAD * WR_GROUP || act->m > (act->precise ? 1 : DIRECT_M)) return 0;
+    if (n_start * sizeof *start + (act->precise ? act->k * sizeof *pairs : 0) > sizeof *p->work) return 0;
+    const vf offset = vf_set(-(float)(BYTES_BY_PAIRS && p->format->bits == 8 && !act->precise ? 0 : p->format->offset));
+    for (size_t g = 0; g < n_start; g += LANES)
+        vi_store(start + g, vi_from_f32(vf_mul(offset, load_lanes(sums + g, (unsigned)(act->m * n_groups - g))))); /* exact */
+    for (size_t i = 0; i < act->k && act->precise; i += 4) {
+        pairs[i] = act->q16[i];
+        pairs[i + 1] = act->q16[i + 2];
+        pairs[i + 2] = act->q16[i + 1];
+        pairs[i + 3] = act->q16[i + 3];
+    }
+    call.start = start;
+    call.pairs = pairs;
+    for (uint32_t i = 0; i < act->m;) {
+        const uint32_t left = act->m - i, kind = act->precise ? 3 : left >= 4 ? 2 : left >= 2 ? 1 : 0;
+        struct wr_act part = *act;
+        part.q8 += i * (size_t)act->k;
+        part.d += i * (size_t)(act->k / WR_GROUP);
+        part.s += i * (size_t)(act->k / WR_GROUP);
+        part.s16 += i * (size_t)(act->k / 16);
+        call.act = &part;
+        call.y = y + i * ldy;
+        call.start = start + i * n_groups;
+        directs[p->format->layout][kind](&call);
+        i += kind == 2 ? 4 : kind == 1 ? 2 : 1;
+    }
+    return call.n_panels * LANES;
 }

@@ -18,21 +18,33 @@ ALWAYS_INLINE void load_piece(const struct rows *w, size_t offset, vi v[4])
     transpose4(v);
 }
 
-/* 16 elements of each row, weight + offset as bytes, to place `at` (in elements of 16) of the panel. */
-ALWAYS_INLINE void store_piece(const struct product *p, uint8_t *panel, unsigned at, const vi v[4])
+/* Where 16 elements of each row go, weight + offset as bytes: into a panel (here), or into sums (matmul_direct.h). */
+struct sink {
+    const struct product *p;
+    uint8_t *panel; /* from its place 0; NULL: `direct` has the sums */
+    struct direct *direct;
+};
+ALWAYS_INLINE void meet_piece(struct direct *, unsigned at, const vi v[4]);
+
+/* To place `at`, in elements of 16. */
+ALWAYS_INLINE void put_piece(const struct sink *to, unsigned at, const vi v[4])
 {
-    if (p->panel == PANEL_U8) {
-        UNROLL for (int j = 0; j < 4; j++) vi_store(panel + (at * 4 + j) * sizeof(vi), v[j]);
+    if (to->panel == NULL) {
+        meet_piece(to->direct, at, v);
+        return;
+    }
+    if (to->p->panel == PANEL_U8) {
+        UNROLL for (int j = 0; j < 4; j++) vi_store(to->panel + (at * 4 + j) * sizeof(vi), v[j]);
         return;
     }
     /* Bytes 0, 1 and 2, 3 of each dword as two u16. */
     const vi low = vi_copies16((const int8_t[16]){0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1});
     const vi high = vi_copies16((const int8_t[16]){2, -1, 3, -1, 6, -1, 7, -1, 10, -1, 11, -1, 14, -1, 15, -1});
-    const vi offset = vi_set16((int16_t)p->format->offset);
+    const vi offset = vi_set16((int16_t)to->p->format->offset);
     UNROLL for (int j = 0; j < 4; j++)
     {
-        vi_store(panel + (at * 8 + 2 * j) * sizeof(vi), vi_sub16(vi_shuffle8(v[j], low), offset));
-        vi_store(panel + (at * 8 + 2 * j + 1) * sizeof(vi), vi_sub16(vi_shuffle8(v[j], high), offset));
+        vi_store(to->panel + (at * 8 + 2 * j) * sizeof(vi), vi_sub16(vi_shuffle8(v[j], low), offset));
+        vi_store(to->panel + (at * 8 + 2 * j + 1) * sizeof(vi), vi_sub16(vi_shuffle8(v[j], high), offset));
     }
 }
 
@@ -52,45 +64,77 @@ ALWAYS_INLINE vi fifth_bits(vi dword, const int j)
     return vi_where_set(vi_shuffle8(vi_right32(dword, j / 2 * 8), same), bit, vi_set8(16));
 }
 
-/* n blocks of LANES rows. Heads: d; min where there is one; upper bits where there are some. */
+/* Bytes of a block before its codes: d; min where there is one; upper bits where there are some. */
+ALWAYS_INLINE bool layout_has_fives(const enum layout layout) { return layout == FORMAT_Q5_0 || layout == FORMAT_Q5_1; }
+ALWAYS_INLINE bool layout_has_min(const enum layout layout)
+{
+    return layout == FORMAT_Q4_1 || layout == FORMAT_Q5_1 || layout == FORMAT_Q2_K || layout == FORMAT_Q4_K || layout == FORMAT_Q5_K;
+}
+ALWAYS_INLINE size_t layout_head_bytes(const enum layout layout) { return (layout_has_min(layout) ? 4 : 2) + (layout_has_fives(layout) ? 4 : 0); }
+ALWAYS_INLINE size_t layout_block_bytes(const enum layout layout)
+{
+    switch (layout) {
+    case FORMAT_Q2_K:
+        return 84;
+    case FORMAT_Q3_K:
+        return 110;
+    case FORMAT_Q4_K:
+        return 144;
+    case FORMAT_Q5_K:
+        return 176;
+    case FORMAT_Q6_K:
+        return 210;
+    default:
+        return layout_head_bytes(layout) + (layout == FORMAT_Q8_0 ? 32 : 16);
+    }
+}
+
+/* A block; fives: the dwords of the upper bits. */
+ALWAYS_INLINE void codes_block(const enum layout layout, const struct sink *to, const struct rows *w, unsigned b, vi fives)
+{
+    const size_t head = layout_head_bytes(layout);
+    vi v0[4], v1[4];
+    load_piece(w, head, v0);
+    if (layout == FORMAT_Q8_0) {
+        load_piece(w, head + 16, v1);
+        UNROLL for (int j = 0; j < 4; j++)
+        {
+            v0[j] = vi_xor(v0[j], vi_set8(-128));
+            v1[j] = vi_xor(v1[j], vi_set8(-128));
+        }
+    } else {
+        UNROLL for (int j = 0; j < 4; j++)
+        {
+            v1[j] = bits(v0[j], 4, 4, 0);
+            v0[j] = bits(v0[j], 0, 4, 0);
+        }
+    }
+    if (layout_has_fives(layout)) {
+        UNROLL for (int j = 0; j < 4; j++)
+        {
+            v0[j] = vi_or(v0[j], fifth_bits(fives, j));
+            v1[j] = vi_or(v1[j], fifth_bits(fives, 4 + j));
+        }
+    }
+    put_piece(to, 2 * b, v0);
+    put_piece(to, 2 * b + 1, v1);
+}
+
+/* n blocks of LANES rows. */
 ALWAYS_INLINE void unpack_blocks(const enum layout layout, const struct product *p, const struct panel_rows *rows, unsigned n, unsigned panel)
 {
-    const bool fives = layout == FORMAT_Q5_0 || layout == FORMAT_Q5_1, has_min = layout == FORMAT_Q4_1 || layout == FORMAT_Q5_1;
-    const size_t bits_at = has_min ? 4 : 2, head = fives ? bits_at + 4 : bits_at, block_bytes = head + (layout == FORMAT_Q8_0 ? 32 : 16);
+    const bool has_min = layout_has_min(layout);
+    const size_t block_bytes = layout_block_bytes(layout);
     struct work *work = p->work;
-    uint8_t *to = work->panels[panel];
+    const struct sink to = {.p = p, .panel = work->panels[panel]};
     struct rows w = rows_at(rows->first, rows->stride);
     for (unsigned b = 0; b < n; b++, rows_move(&w, (ptrdiff_t)block_bytes)) {
         if (layout == FORMAT_Q8_0 || b % 2 == 0) prefetch_rows(w, rows, b * block_bytes);
         copy_halves(work->halves[0][b], &w, 0);
         if (has_min) copy_halves(work->halves[1][b], &w, 2);
-        vi v0[4], v1[4];
-        load_piece(&w, head, v0);
-        if (layout == FORMAT_Q8_0) {
-            load_piece(&w, head + 16, v1);
-            UNROLL for (int j = 0; j < 4; j++)
-            {
-                v0[j] = vi_xor(v0[j], vi_set8(-128));
-                v1[j] = vi_xor(v1[j], vi_set8(-128));
-            }
-        } else {
-            UNROLL for (int j = 0; j < 4; j++)
-            {
-                v1[j] = bits(v0[j], 4, 4, 0);
-                v0[j] = bits(v0[j], 0, 4, 0);
-            }
-        }
-        if (fives) {
-            vi h[4];
-            load_piece(&w, bits_at, h);
-            UNROLL for (int j = 0; j < 4; j++)
-            {
-                v0[j] = vi_or(v0[j], fifth_bits(h[0], j));
-                v1[j] = vi_or(v1[j], fifth_bits(h[0], 4 + j));
-            }
-        }
-        store_piece(p, to, 2 * b, v0);
-        store_piece(p, to, 2 * b + 1, v1);
+        vi fives[4] = {vi_zero()};
+        if (layout_has_fives(layout)) load_piece(&w, has_min ? 4 : 2, fives);
+        codes_block(layout, &to, &w, b, fives[0]);
     }
     for (unsigned b = 0; b < n; b++) {
         vf_store(work->scale[panel][b], vf_from_f16(work->halves[0][b]));
@@ -101,16 +145,16 @@ ALWAYS_INLINE void unpack_blocks(const enum layout layout, const struct product 
 /* ---- Blocks of 256 elements: where their bits lie is said in src/quant/<format>.c. ---- */
 
 /* Scales of four groups: d times what is in the four bytes of each dword, less bias. */
-ALWAYS_INLINE void store_scales(float (*to)[LANES], vi codes, const int bias, vf d)
+ALWAYS_INLINE void four_scales(vf to[4], vi codes, const int bias, vf d)
 {
     UNROLL for (int i = 0; i < 4; i++)
     {
         const vi code = vi_and(vi_right32(codes, 8 * i), vi_set32(255));
-        vf_store(to[i], vf_mul(vi_to_f32(bias == 0 ? code : vi_sub32(code, vi_set32(bias))), d));
+        to[i] = vf_mul(vi_to_f32(bias == 0 ? code : vi_sub32(code, vi_set32(bias))), d);
     }
 }
 
-ALWAYS_INLINE void codes_q2_k(const struct product *p, const struct rows *w, uint8_t *to)
+ALWAYS_INLINE void codes_q2_k(const struct sink *to, const struct rows *w)
 {
     UNROLL for (unsigned i = 0; i < 4; i++) /* halves of the block, halves of 32 */
     {
@@ -119,12 +163,12 @@ ALWAYS_INLINE void codes_q2_k(const struct product *p, const struct rows *w, uin
         UNROLL for (int t = 0; t < 4; t++)
         {
             UNROLL for (int j = 0; j < 4; j++) q[j] = bits(v[j], 2 * t, 2, 0);
-            store_piece(p, to, 8 * (i / 2) + 2 * (unsigned)t + i % 2, q);
+            put_piece(to, 8 * (i / 2) + 2 * (unsigned)t + i % 2, q);
         }
     }
 }
 
-ALWAYS_INLINE void codes_q3_k(const struct product *p, const struct rows *w, uint8_t *to)
+ALWAYS_INLINE void codes_q3_k(const struct sink *to, const struct rows *w)
 {
     UNROLL for (unsigned l = 0; l < 2; l++)
     {
@@ -136,13 +180,13 @@ ALWAYS_INLINE void codes_q3_k(const struct product *p, const struct rows *w, uin
             UNROLL for (int t = 0; t < 4; t++)
             {
                 UNROLL for (int j = 0; j < 4; j++) q[j] = vi_or(bits(v[j], 2 * t, 2, 0), bits(high[j], 4 * half + t, 1, 2));
-                store_piece(p, to, 8 * (unsigned)half + 2 * (unsigned)t + l, q);
+                put_piece(to, 8 * (unsigned)half + 2 * (unsigned)t + l, q);
             }
         }
     }
 }
 
-ALWAYS_INLINE void codes_q4_k(const enum layout layout, const struct product *p, const struct rows *w, uint8_t *to)
+ALWAYS_INLINE void codes_q4_k(const enum layout layout, const struct sink *to, const struct rows *w)
 {
     const size_t nibbles = layout == FORMAT_Q5_K ? 48 : 16;
     UNROLL for (unsigned l = 0; l < 2; l++)
@@ -159,13 +203,13 @@ ALWAYS_INLINE void codes_q4_k(const enum layout layout, const struct product *p,
                     q[j] = bits(v[j], 4 * t, 4, 0);
                     if (layout == FORMAT_Q5_K) q[j] = vi_or(q[j], bits(high[j], 2 * c + t, 1, 4));
                 }
-                store_piece(p, to, 4 * (unsigned)c + 2 * (unsigned)t + l, q);
+                put_piece(to, 4 * (unsigned)c + 2 * (unsigned)t + l, q);
             }
         }
     }
 }
 
-ALWAYS_INLINE void codes_q6_k(const struct product *p, const struct rows *w, uint8_t *to)
+ALWAYS_INLINE void codes_q6_k(const struct sink *to, const struct rows *w)
 {
     UNROLL for (unsigned i = 0; i < 4; i++) /* halves of the block, halves of 32 */
     {
@@ -178,70 +222,74 @@ ALWAYS_INLINE void codes_q6_k(const struct product *p, const struct rows *w, uin
             if (t == 2) load_piece(w, 64 * half + 16 * l, v);
             if (t == 3) load_piece(w, 64 * half + 32 + 16 * l, v);
             UNROLL for (int j = 0; j < 4; j++) q[j] = vi_or(bits(v[j], t / 2 * 4, 4, 0), bits(high[j], 2 * t, 2, 4));
-            store_piece(p, to, 8 * half + 2 * (unsigned)t + l, q);
+            put_piece(to, 8 * half + 2 * (unsigned)t + l, q);
         }
     }
 }
 
-/* Scales and minimums of a block; d and dmin: its halves. */
-ALWAYS_INLINE void scales_k(const enum layout layout, const struct rows *w, vf d, vf dmin, float (*scale)[LANES], float (*min)[LANES])
+/* Scales and minimums of a block. */
+ALWAYS_INLINE void scales_k(const enum layout layout, const struct rows *w, vf *scale, vf *min)
 {
+    /* The halves d and dmin are at the start of a block, or at the end of the 16 bytes that its last piece has. */
+    const bool first = layout == FORMAT_Q4_K || layout == FORMAT_Q5_K;
     vi s[4];
-    const vf down = vf_mul(dmin, vf_set(-1.0f));
+    load_piece(w, first ? 0 : layout_block_bytes(layout) - 16, s);
+    const vi halves = first ? s[0] : s[3];
+    const vf d = vf_from_low_f16(layout_has_min(layout) ? halves : vi_right32(halves, 16));
+    const vf down = layout_has_min(layout) ? vf_mul(vf_from_low_f16(vi_right32(halves, 16)), vf_set(-1.0f)) : d;
     switch (layout) {
     case FORMAT_Q2_K:
         load_piece(w, 0, s);
         UNROLL for (int i = 0; i < 4; i++)
         {
-            store_scales(scale + 4 * i, bits(s[i], 0, 4, 0), 0, d);
-            store_scales(min + 4 * i, bits(s[i], 4, 4, 0), 0, down);
+            four_scales(scale + 4 * i, bits(s[i], 0, 4, 0), 0, d);
+            four_scales(min + 4 * i, bits(s[i], 4, 4, 0), 0, down);
         }
         break;
     case FORMAT_Q3_K:
         load_piece(w, 92, s); /* 4 bytes before the scales, since less than 16 follow */
-        UNROLL for (int i = 0; i < 4; i++) store_scales(scale + 4 * i, vi_or(bits(s[1 + i % 2], i / 2 * 4, 4, 0), bits(s[3], 2 * i, 2, 4)), 32, d);
+        UNROLL for (int i = 0; i < 4; i++) four_scales(scale + 4 * i, vi_or(bits(s[1 + i % 2], i / 2 * 4, 4, 0), bits(s[3], 2 * i, 2, 4)), 32, d);
         break;
     case FORMAT_Q6_K:
         load_piece(w, 192, s);
-        UNROLL for (int i = 0; i < 4; i++) store_scales(scale + 4 * i, vi_xor(s[i], vi_set8(-128)), 128, d);
+        UNROLL for (int i = 0; i < 4; i++) four_scales(scale + 4 * i, vi_xor(s[i], vi_set8(-128)), 128, d);
         break;
     default: /* Q4_K, Q5_K: k_pair of quant/blocks.h */
-        load_piece(w, 0, s);
-        store_scales(scale, bits(s[1], 0, 6, 0), 0, d);
-        store_scales(min, bits(s[2], 0, 6, 0), 0, down);
-        store_scales(scale + 4, vi_or(bits(s[3], 0, 4, 0), bits(s[1], 6, 2, 4)), 0, d);
-        store_scales(min + 4, vi_or(bits(s[3], 4, 4, 0), bits(s[2], 6, 2, 4)), 0, down);
+        four_scales(scale, bits(s[1], 0, 6, 0), 0, d);
+        four_scales(min, bits(s[2], 0, 6, 0), 0, down);
+        four_scales(scale + 4, vi_or(bits(s[3], 0, 4, 0), bits(s[1], 6, 2, 4)), 0, d);
+        four_scales(min + 4, vi_or(bits(s[3], 4, 4, 0), bits(s[2], 6, 2, 4)), 0, down);
     }
+}
+
+ALWAYS_INLINE void codes_k(const enum layout layout, const struct sink *to, const struct rows *w)
+{
+    if (layout == FORMAT_Q2_K)
+        codes_q2_k(to, w);
+    else if (layout == FORMAT_Q3_K)
+        codes_q3_k(to, w);
+    else if (layout == FORMAT_Q6_K)
+        codes_q6_k(to, w);
+    else
+        codes_q4_k(layout, to, w);
 }
 
 /* n groups of 32 of LANES rows. */
 ALWAYS_INLINE void unpack_k(const enum layout layout, const struct product *p, const struct panel_rows *rows, unsigned n, unsigned panel)
 {
-    const bool has_min = layout == FORMAT_Q2_K || layout == FORMAT_Q4_K || layout == FORMAT_Q5_K;
-    const size_t block_bytes = layout == FORMAT_Q2_K ? 84 : layout == FORMAT_Q3_K ? 110 : layout == FORMAT_Q4_K ? 144 : layout == FORMAT_Q5_K ? 176 : 210;
-    const size_t halves = layout == FORMAT_Q2_K ? 80 : layout == FORMAT_Q3_K ? 108 : layout == FORMAT_Q6_K ? 208 : 0;
+    const size_t block_bytes = layout_block_bytes(layout);
     const unsigned groups = layout == FORMAT_Q4_K || layout == FORMAT_Q5_K ? 8 : 16;
     struct work *work = p->work;
     struct rows w = rows_at(rows->first, rows->stride);
     for (unsigned b = 0; b < n / 8; b++, rows_move(&w, (ptrdiff_t)block_bytes)) {
-        uint8_t *to = work->panels[panel] + b * 16 * (p->panel == PANEL_U8 ? 4 : 8) * sizeof(vi);
+        const struct sink to = {.p = p, .panel = work->panels[panel] + b * 16 * (p->panel == PANEL_U8 ? 4 : 8) * sizeof(vi)};
         for (size_t line = 0; line < block_bytes; line += 64) {
             struct rows ahead = w;
             rows_move(&ahead, (ptrdiff_t)line);
             prefetch_rows(ahead, rows, b * block_bytes + line);
         }
-        copy_halves(work->halves[0][b], &w, halves);
-        if (has_min) copy_halves(work->halves[1][b], &w, halves + 2);
-        if (layout == FORMAT_Q2_K)
-            codes_q2_k(p, &w, to);
-        else if (layout == FORMAT_Q3_K)
-            codes_q3_k(p, &w, to);
-        else if (layout == FORMAT_Q6_K)
-            codes_q6_k(p, &w, to);
-        else
-            codes_q4_k(layout, p, &w, to);
-        const vf d = vf_from_f16(work->halves[0][b]), dmin = has_min ? vf_from_f16(work->halves[1][b]) : d;
-        scales_k(layout, &w, d, dmin, &work->scale[panel][b * groups], &work->min[panel][b * groups]);
+        codes_k(layout, &to, &w);
+        scales_k(layout, &w, (vf *)(void *)work->scale[panel][b * groups], (vf *)(void *)work->min[panel][b * groups]);
     }
 }
 
@@ -265,6 +313,7 @@ NEVER_INLINE void unpack_decoded(const struct product *p, const struct panel_row
 {
     _Alignas(64) uint8_t block[8][LANES][4] = {{{0}}};
     const unsigned parts = WR_GROUP / p->group;
+    const struct sink to = {.p = p, .panel = p->work->panels[panel]};
     for (unsigned b = 0; b < n; b++) {
         for (unsigned r = 0; r < rows->lanes; r++) {
             int8_t q[2 * WR_GROUP];
@@ -278,7 +327,7 @@ NEVER_INLINE void unpack_decoded(const struct product *p, const struct panel_row
         for (unsigned half = 0; half < 2; half++) {
             vi v[4];
             for (unsigned j = 0; j < 4; j++) v[j] = vi_load(block[4 * half + j]);
-            store_piece(p, p->work->panels[panel], 2 * b + half, v);
+            put_piece(&to, 2 * b + half, v);
         }
     }
 }

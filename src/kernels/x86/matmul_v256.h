@@ -30,6 +30,7 @@ ALWAYS_INLINE vi vi_right4(vi a) { return _mm256_srli_epi16(a, 4); }
 ALWAYS_INLINE vi vi_right16(vi a, unsigned n) { return _mm256_srli_epi16(a, n); }
 ALWAYS_INLINE vi vi_left16(vi a, unsigned n) { return _mm256_slli_epi16(a, n); }
 ALWAYS_INLINE vi vi_right32(vi a, unsigned n) { return _mm256_srli_epi32(a, n); }
+ALWAYS_INLINE vi vi_left32(vi a, unsigned n) { return _mm256_slli_epi32(a, n); }
 ALWAYS_INLINE vi vi_where_set(vi a, vi bit, vi b) { return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(a, bit), bit), b); } /* bytes of b, or 0 */
 ALWAYS_INLINE vi vi_shuffle8(vi a, vi index) { return _mm256_shuffle_epi8(a, index); }
 ALWAYS_INLINE vi vi_low32(vi a, vi b) { return _mm256_unpacklo_epi32(a, b); }
@@ -46,6 +47,11 @@ ALWAYS_INLINE void vf_store(float *p, vf v) { _mm256_storeu_ps(p, v); }
 ALWAYS_INLINE vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
 ALWAYS_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 ALWAYS_INLINE vf vf_from_f16(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128(p)); }
+ALWAYS_INLINE vf vf_from_low_f16(vi v) /* of each dword */
+{
+    const vi low = _mm256_packus_epi32(_mm256_and_si256(v, _mm256_set1_epi32(0xffff)), _mm256_setzero_si256());
+    return _mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(low, 0x08)));
+}
 ALWAYS_INLINE vf vf_from_bf16(const void *p) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16)); }
 
 ALWAYS_INLINE __m256i first_lanes(unsigned n) { return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)); }
@@ -58,6 +64,18 @@ ALWAYS_INLINE vi vi_row_pieces(const struct rows *w, size_t offset, int j)
 {
     const __m128i low = _mm_loadu_si128((const void *)(row_at(w, j) + offset)), high = _mm_loadu_si128((const void *)(row_at(w, 4 + j) + offset));
     return _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
+}
+
+/* The even, the odd dwords of LANES pairs. */
+ALWAYS_INLINE vi vi_even32(const void *p)
+{
+    const __m256 a = _mm256_load_ps(p), b = _mm256_load_ps((const float *)p + 8);
+    return _mm256_permute4x64_epi64(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)), 0xd8);
+}
+ALWAYS_INLINE vi vi_odd32(const void *p)
+{
+    const __m256 a = _mm256_load_ps(p), b = _mm256_load_ps((const float *)p + 8);
+    return _mm256_permute4x64_epi64(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd)), 0xd8);
 }
 
 #define IN_ORDER(acc) __asm__("" : "+x"(acc)) /* gcc 12 would make a tree of the sums and spill its leaves */
@@ -75,6 +93,11 @@ ALWAYS_INLINE vi dot_u8(vi acc, vi w, const void *x)
     IN_ORDER(acc);
     return acc;
 }
+ALWAYS_INLINE vi dot_u8_from(vi start)
+{
+    (void)start;
+    return vi_zero();
+}
 ALWAYS_INLINE vi dot_u8_end(vi acc, vi start) { return vi_add32(_mm256_madd_epi16(acc, vi_set16(1)), start); }
 
 /* acc += sums of 2 adjacent products, w by the 2 int16 at x. */
@@ -85,17 +108,11 @@ ALWAYS_INLINE vi dot_s16(vi acc, vi w, const void *x)
     return acc;
 }
 
-/* int32 partial sums of 32 products, four a row; w are nibbles, or signed bytes less DIRECT_OFFSET (a byte of -128 is 128 unsigned to maddubs). */
-#define DIRECT_OFFSET 0
-ALWAYS_INLINE vi dot_nibbles(vi w0, vi w1, vi x0, vi x1)
+/* acc += sums of 4 adjacent products, w by the 4 bytes at x, both signed; x is never -128. */
+ALWAYS_INLINE vi dot_s8(vi acc, vi w, const void *x)
 {
-    return _mm256_madd_epi16(_mm256_add_epi16(_mm256_maddubs_epi16(w0, x0), _mm256_maddubs_epi16(w1, x1)), vi_set16(1));
-}
-ALWAYS_INLINE vi dot_bytes(vi w0, vi w1, vi x0, vi x1)
-{
-    vi p0 = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_abs_epi8(w0), _mm256_sign_epi8(x0, w0)), vi_set16(1));
-    vi p1 = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_abs_epi8(w1), _mm256_sign_epi8(x1, w1)), vi_set16(1));
-    return vi_add32(p0, p1);
+    const vi sx = _mm256_sign_epi8(vi_set32(load32(x)), w);
+    return vi_add32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_abs_epi8(w), sx), vi_set16(1)));
 }
 
 #endif

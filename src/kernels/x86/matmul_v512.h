@@ -34,6 +34,7 @@ ALWAYS_INLINE vi vi_right4(vi a) { return _mm512_srli_epi16(a, 4); }
 ALWAYS_INLINE vi vi_right16(vi a, unsigned n) { return _mm512_srli_epi16(a, n); }
 ALWAYS_INLINE vi vi_left16(vi a, unsigned n) { return _mm512_slli_epi16(a, n); }
 ALWAYS_INLINE vi vi_right32(vi a, unsigned n) { return _mm512_srli_epi32(a, n); }
+ALWAYS_INLINE vi vi_left32(vi a, unsigned n) { return _mm512_slli_epi32(a, n); }
 ALWAYS_INLINE vi vi_where_set(vi a, vi bit, vi b) { return _mm512_maskz_mov_epi8(_mm512_test_epi8_mask(a, bit), b); } /* bytes of b, or 0 */
 ALWAYS_INLINE vi vi_shuffle8(vi a, vi index) { return _mm512_shuffle_epi8(a, index); }
 ALWAYS_INLINE vi vi_low32(vi a, vi b) { return _mm512_unpacklo_epi32(a, b); }
@@ -50,6 +51,7 @@ ALWAYS_INLINE void vf_store(float *p, vf v) { _mm512_storeu_ps(p, v); }
 ALWAYS_INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 ALWAYS_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 ALWAYS_INLINE vf vf_from_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(p)); }
+ALWAYS_INLINE vf vf_from_low_f16(vi v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); } /* of each dword */
 ALWAYS_INLINE vf vf_from_bf16(const void *p) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16)); }
 
 ALWAYS_INLINE __mmask16 first_lanes(unsigned n) { return (__mmask16)((1u << n) - 1); }
@@ -66,6 +68,18 @@ ALWAYS_INLINE vi vi_row_pieces(const struct rows *w, size_t offset, int j)
     return _mm512_inserti32x4(v, _mm_loadu_si128((const void *)(row_at(w, 12 + j) + offset)), 3);
 }
 
+/* The even, the odd dwords of LANES pairs. */
+ALWAYS_INLINE vi vi_even32(const void *p)
+{
+    const vi even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    return _mm512_permutex2var_epi32(vi_load(p), even, vi_load((const uint8_t *)p + 64));
+}
+ALWAYS_INLINE vi vi_odd32(const void *p)
+{
+    const vi odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    return _mm512_permutex2var_epi32(vi_load(p), odd, vi_load((const uint8_t *)p + 64));
+}
+
 #ifdef __AVX512VNNI__
 
 typedef int32_t __attribute__((may_alias)) any32;
@@ -79,6 +93,7 @@ ALWAYS_INLINE vi dot_u8(vi acc, vi w, const void *x)
 }
 #define U8_STEPS(bits) 8 /* no limit */
 ALWAYS_INLINE vi dot_u8_begin(const int32_t *start) { return vi_set32(*start); }
+ALWAYS_INLINE vi dot_u8_from(vi start) { return start; }
 ALWAYS_INLINE vi dot_u8_end(vi acc, vi start)
 {
     (void)start;
@@ -90,19 +105,11 @@ ALWAYS_INLINE vi dot_s16(vi acc, vi w, const void *x)
     return acc;
 }
 
-/* int32 partial sums of 32 products, four a row; w are nibbles, or signed bytes less DIRECT_OFFSET. */
-#define DIRECT_OFFSET 128
-ALWAYS_INLINE vi dot_nibbles(vi w0, vi w1, vi x0, vi x1)
+ALWAYS_INLINE vi dot_s8(vi acc, vi w, const void *x) /* not wanted here */
 {
-    vi acc = vi_zero();
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(w0), "v"(x0));
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(w1), "v"(x1));
+    (void)w;
+    (void)x;
     return acc;
-}
-ALWAYS_INLINE vi dot_bytes(vi w0, vi w1, vi x0, vi x1)
-{
-    const vi top = vi_set8(-128);
-    return dot_nibbles(vi_xor(w0, top), vi_xor(w1, top), x0, x1);
 }
 
 #else
@@ -122,6 +129,11 @@ ALWAYS_INLINE vi dot_u8(vi acc, vi w, const void *x)
     IN_ORDER(acc);
     return acc;
 }
+ALWAYS_INLINE vi dot_u8_from(vi start)
+{
+    (void)start;
+    return vi_zero();
+}
 ALWAYS_INLINE vi dot_u8_end(vi acc, vi start) { return vi_add32(_mm512_madd_epi16(acc, vi_set16(1)), start); }
 
 /* acc += sums of 2 adjacent products, w by the 2 int16 at x. */
@@ -132,18 +144,12 @@ ALWAYS_INLINE vi dot_s16(vi acc, vi w, const void *x)
     return acc;
 }
 
-/* int32 partial sums of 32 products, four a row; w are nibbles, or signed bytes less DIRECT_OFFSET (a byte of -128 is 128 unsigned to maddubs). */
-#define DIRECT_OFFSET 0
-ALWAYS_INLINE vi dot_nibbles(vi w0, vi w1, vi x0, vi x1)
+/* acc += sums of 4 adjacent products, w by the 4 bytes at x, both signed; x is never -128. */
+ALWAYS_INLINE vi dot_s8(vi acc, vi w, const void *x)
 {
-    return _mm512_madd_epi16(_mm512_add_epi16(_mm512_maddubs_epi16(w0, x0), _mm512_maddubs_epi16(w1, x1)), vi_set16(1));
+    const vi xs = vi_set32(load32(x)), sx = _mm512_mask_sub_epi8(xs, _mm512_movepi8_mask(w), vi_zero(), xs); /* x, negated where w is negative */
+    return vi_add32(acc, _mm512_madd_epi16(_mm512_maddubs_epi16(_mm512_abs_epi8(w), sx), vi_set16(1)));
 }
-ALWAYS_INLINE vi dot_signed(vi w, vi x)
-{
-    const vi sx = _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), vi_zero(), x); /* x, negated where w is negative */
-    return _mm512_madd_epi16(_mm512_maddubs_epi16(_mm512_abs_epi8(w), sx), vi_set16(1));
-}
-ALWAYS_INLINE vi dot_bytes(vi w0, vi w1, vi x0, vi x1) { return vi_add32(dot_signed(w0, x0), dot_signed(w1, x1)); }
 
 #endif
 
