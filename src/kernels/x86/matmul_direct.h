@@ -33,14 +33,18 @@ ALWAYS_INLINE unsigned layout_bits(const enum layout layout)
 ALWAYS_INLINE unsigned layout_block_elems(const enum layout layout) { return layout >= FORMAT_Q2_K ? 256 : 32; }
 ALWAYS_INLINE unsigned layout_group(const enum layout layout) { return layout == FORMAT_Q2_K || layout == FORMAT_Q3_K || layout == FORMAT_Q6_K ? 16 : 32; }
 
+/* Part `part` of `parts` of a block's share of the stream. Volatile assembly stays between the computations; gcc 12 moves all prefetches of a block to its
+ * start, and of so many at once most are lost. */
+ALWAYS_INLINE void fetch_ahead(const struct direct *d, unsigned part, unsigned parts)
+{
+    const size_t bytes = LANES * layout_block_bytes(d->layout), line = (part * bytes / parts + 63) / 64, next = ((part + 1) * bytes / parts + 63) / 64;
+    UNROLL for (size_t i = 0; i < next - line; i++) __asm__ volatile("prefetcht1 %0" : : "m"(d->ahead[(line + i) * 64]));
+}
+
 /* 16 elements of each weight row: their products are added to the sum of their group. */
 ALWAYS_INLINE void meet_piece(struct direct *d, unsigned at, const vi v[4])
 {
     const unsigned per_group = layout_group(d->layout) / 16, group = at / per_group, bits = layout_bits(d->layout), pieces = layout_block_elems(d->layout) / 16;
-    const size_t bytes = LANES * layout_block_bytes(d->layout); /* of a block of all rows */
-    const size_t line = (d->pieces * bytes / pieces + 63) / 64, next_line = ((d->pieces + 1) * bytes / pieces + 63) / 64;
-    UNROLL for (size_t i = 0; i < next_line - line; i++) _mm_prefetch(d->ahead + (line + i) * 64, _MM_HINT_T1);
-    d->pieces++;
     UNROLL for (unsigned i = 0; i < d->m; i++)
     {
         const int32_t *start = d->start + i * d->n_groups + group;
@@ -51,20 +55,30 @@ ALWAYS_INLINE void meet_piece(struct direct *d, unsigned at, const vi v[4])
             {
                 sum = dot_s16(sum, vi_and(v[j], vi_set16(255)), x + j * 8);
                 sum = dot_s16(sum, vi_right16(v[j], 8), x + j * 8 + 4);
+                fetch_ahead(d, 4 * d->pieces + j, 4 * pieces);
             }
         } else if (bits == 8 && BYTES_BY_PAIRS) {
-            UNROLL for (int j = 0; j < 4; j++) sum = dot_s8(sum, vi_xor(v[j], vi_set8(-128)), x + j * 4);
+            UNROLL for (int j = 0; j < 4; j++)
+            {
+                sum = dot_s8(sum, vi_xor(v[j], vi_set8(-128)), x + j * 4);
+                if (i == 0) fetch_ahead(d, 4 * d->pieces + j, 4 * pieces);
+            }
         } else {
             const int part = U8_STEPS(bits) < 4 ? U8_STEPS(bits) : 4;
             UNROLL for (int first = 0; first < 4; first += part)
             {
                 vi some = dot_u8_from(sum);
-                UNROLL for (int j = first; j < first + part; j++) some = dot_u8(some, v[j], x + j * 4);
+                UNROLL for (int j = first; j < first + part; j++)
+                {
+                    some = dot_u8(some, v[j], x + j * 4);
+                    if (i == 0) fetch_ahead(d, 4 * d->pieces + j, 4 * pieces);
+                }
                 sum = dot_u8_end(some, sum);
             }
         }
         d->sum[group][i] = sum;
     }
+    d->pieces++;
 }
 
 /* Heads of the blocks, 8 bytes or fewer a row, are gathered by scalar moves, which leave the vector ports alone: 16 vpinsrw take as long as all dot
