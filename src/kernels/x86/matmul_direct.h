@@ -9,7 +9,7 @@
  */
 
 enum {
-    FETCH_AHEAD = 4096, /* bytes beyond the next panel's place: so much is under way */
+    FETCH_AHEAD = 8192, /* bytes beyond the next panel's place: so much is under way at least */
     HEADS_AHEAD = 8,    /* a power of two */
 };
 
