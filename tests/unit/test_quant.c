@@ -354,6 +354,9 @@ static void test_row_bytes(void **state)
     assert_int_equal(bytes, 40);
     assert_true(wr_quant_row_bytes(&wr_quant_q8_0, 32, &bytes));
     assert_int_equal(bytes, 34);
+    assert_true(wr_quant_row_bytes(&wr_quant_q6_k, 512, &bytes));
+    assert_int_equal(bytes, 420);
+    assert_false(wr_quant_row_bytes(&wr_quant_q4_k, 224, &bytes)); /* whole groups, but no whole block */
     assert_true(wr_quant_row_bytes(&wr_quant_f32, 3, &bytes));
     assert_int_equal(bytes, 12);
     assert_false(wr_quant_row_bytes(&wr_quant_q4_0, 33, &bytes));
