@@ -20,7 +20,7 @@ enum {
     PANEL_BYTES = CHUNK_BYTES * LANES,
     DIRECT_M = 4,
     FEW_M = 64,
-    MAX_BLOCK_BYTES = 34, /* of the formats that are read in lanes */
+    MAX_BLOCK_BYTES = 34, /* of 32 elements, of the formats that are read in lanes */
 };
 
 enum layout { /* blocks that are read in lanes; others go through decode_group */
@@ -38,12 +38,12 @@ enum layout { /* blocks that are read in lanes; others go through decode_group *
 };
 enum panel { PANEL_U8, PANEL_S16, PANEL_F32 };
 
-struct act_chunk {                            /* what an activation row brings to each block of a chunk */
+struct act_chunk {                            /* what an activation row brings to each group of a chunk */
     _Alignas(64) int32_t start[CHUNK_BLOCKS]; /* -offset * s */
     float d[CHUNK_BLOCKS], s[CHUNK_BLOCKS];
 };
 
-/* Panels: u8 [block][8][LANES][4] (weight + offset), s16 [block][16][LANES][2], f32 [k][LANES]. */
+/* Panels, by blocks of 32 elements: u8 [block][8][LANES][4] (weight + offset), s16 [block][16][LANES][2], f32 [k][LANES]. */
 struct work {
     union {
         _Alignas(64) uint8_t panels[GROUP_PANELS][PANEL_BYTES];
