@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-#define WR_MAX_PATTERNS 4
+#define WR_MAX_PATTERNS 5
 enum wr_normalizer { WR_NORM_NONE, WR_NORM_NFC };
 
 struct wr_pretok_row {

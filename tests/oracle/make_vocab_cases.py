@@ -19,6 +19,10 @@ SPECIAL = [("<|im_start|>", 3), ("<|im_end|>", 3), ("<unk>", 2), ("<think>", 4),
 G2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 L3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 Q2 = L3.replace(r"\p{N}{1,3}", r"\p{N}")
+CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+CAPITALS, SMALL = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+O200K = rf"[^\r\n\p{{L}}\p{{N}}]?{CAPITALS}*{SMALL}+{CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?{CAPITALS}+{SMALL}*{CONTRACTION}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+V3 = r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
 
 
 def isolated(pattern):
@@ -34,6 +38,20 @@ ROWS = {  # name: (pre-tokenizers, ignore_merges, normalizer)
     "qwen2": ([isolated(Q2), BYTES], False, normalizers.NFC()),
     "default": ([isolated(r"[\p{P}\$\+<=>\^~\|]+"), isolated(G2), isolated(r"\p{N}+"), isolated("[0-9][0-9][0-9]"), BYTES], False, None),
 }
+MORE_ROWS = {  # held to every third text
+    "tekken": ([isolated(O200K.replace(CONTRACTION, "").replace(r"\p{N}{1,3}", r"\p{N}")), BYTES], True, None),
+    "gpt-4o": ([isolated(O200K), BYTES], True, None),
+    "llama4": ([isolated(O200K), BYTES], False, None),
+    "qwen35": ([isolated(Q2.replace(r"?\p{L}+", r"?[\p{L}\p{M}]+").replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]")), BYTES], False, normalizers.NFC()),
+    "deepseek-coder": ([isolated(r"[\r\n]"), isolated(r"\s?\p{L}+"), isolated(r"\s?\p{P}+"), isolated("[一-龥ࠀ-一가-\ud7ff]+"), isolated(r"\p{N}"), BYTES], False, None),
+    "deepseek-v3": ([isolated(r"\p{N}{1,3}"), isolated("[一-龥\u3040-ゟ゠-ヿ]+"), isolated(V3), BYTES], False, None),
+    "falcon": ([isolated(r"[\p{P}\$\+<=>\^~\|`]+"), isolated(G2), isolated("[0-9][0-9][0-9]"), BYTES], False, None),
+    "bailingmoe": ([isolated(Q2.replace(r"\s*[\r\n]+", r"\s*[\r\n]")), BYTES], False, None),
+    "seed-coder": ([isolated(Q2.replace(r" ?[^\s\p{L}\p{N}]+[\r\n]*", r" ?[^\s\p{L}\p{N}\r\n]+")), BYTES], False, None),
+    "minicpm5": ([isolated(r"\p{N}{1,3}"), isolated(L3.replace(r"\p{N}{1,3}", r"\p{N}+")), BYTES], True, None),
+}
+CASES = ["HelloWORLDagain", "ÉCOLEnaïveÀ", "ЖЖжжЖ", "ǅungla'S aBC'll", "https://a.b/c//\n/", "x²³ ⅷ12345", "!abc #Def`x`", "$+<=>^~|`", "あいうカタカナ漢字x", "가나다abc",
+         "a\u0301\u0301B", "ʰˣA", "日本語'S", "  \n \n\n  x", "don'T I'LL", "\r\n\r\nx\n", "...\n\n...\r\n", "1234567 12 1"]
 PARTS = ["I'LL", "don't", "'S", "'\u017f", "they've", "\r\n", "\n\n\n", "   ", "\t", "\u00a0", "\u3000", "\u180e", "\x85", "\u2028", "1", "12", "1234567",
          "\u2167", "\u00bd", "中文字", "ไทย", "العربية", "\u1112\u1161\u11ab", "e\u0301", "a\u0323\u0301", "a\u0315\u0300", "👩\u200d🚀", "!!!", "...", "$+<=>^~|", "_", "x+y",
          "\x00", "\x04", "\x13\x07",
@@ -73,14 +91,14 @@ def main():
     for a, b in merges:
         print(f"MERGE({literal((a + ' ' + b).encode())})")
     print("#endif\n#ifdef CASE")
-    for name, (steps, ignore, normalizer) in ROWS.items():
+    for name, (steps, ignore, normalizer) in {**ROWS, **MORE_ROWS}.items():
         hf = Tokenizer(models.BPE(vocab=ids, merges=merges, ignore_merges=ignore))
         hf.pre_tokenizer = pre_tokenizers.Sequence(steps)
         if normalizer:
             hf.normalizer = normalizer
         hf.add_tokens([AddedToken(t, special=False, normalized=False) for t, k in SPECIAL if k == 4])
         hf.add_special_tokens([AddedToken(t, special=True, normalized=False) for t, k in SPECIAL if k != 4])
-        for text in texts:
+        for text in texts if name in ROWS else texts[::3] + CASES:
             for special in (False, True) if "<" in text else (False,):
                 hf.encode_special_tokens = not special
                 got = hf.encode(text, add_special_tokens=False).ids
