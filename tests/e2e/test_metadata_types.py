@@ -16,7 +16,7 @@ LLAMA = (
 GEMMA3 = ("attention.sliding_window", "attention.sliding_window_pattern", "attention.key_length_swa", "rope.freq_base_swa", "final_logit_softcapping")
 TOKENIZER = (
     "model", "pre", "tokens", "merges", "token_type", "bos_token_id", "eos_token_id", "eot_token_id", "eom_token_id", "unknown_token_id", "padding_token_id",
-    "fim_pad_token_id", "fim_rep_token_id", "fim_sep_token_id", "add_bos_token", "add_eos_token",
+    "fim_pad_token_id", "fim_rep_token_id", "fim_sep_token_id", "add_bos_token", "add_eos_token", "add_space_prefix", "scores",
 )
 GENERAL = ("general.architecture", "general.alignment", "general.type", "general.quantization_version", "split.count", "tokenizer.chat_template")
 KEYS = (*GENERAL, *(f"llama.{key}" for key in LLAMA), *(f"gemma3.{key}" for key in GEMMA3), *(f"tokenizer.ggml.{key}" for key in TOKENIZER))
