@@ -90,12 +90,12 @@ static void use_model(const char *path)
     size_t n_ids = 0;
     weir_err err;
     weir_options_init(&options);
-    options.memory_bytes = 1 << 26;
+    options.memory_bytes = options.process_bytes + (1 << 26);
     options.n_threads = 1;
     options.direct = WEIR_DIRECT_OFF;
     int code = weir_plan_open(&plan, path, &options, &err);
     if (code == 0)
-        require(weir_plan_get(plan)->min_budget <= 1 << 26, "a plan inside its budget");
+        require(weir_plan_get(plan)->min_budget <= options.memory_bytes, "a plan inside its budget");
     else
         require_refusal(code, &err);
     weir_plan_close(plan);
