@@ -71,18 +71,18 @@ static void add_name(struct names *names, const char *name)
     memcpy(names->name[at], name, strlen(name) + 1);
 }
 
-static const char *list_names(const struct names *names, char text[NAMES_SHOWN + 32])
+static const char *list_names(const struct names *names, char text[NAMES_SHOWN + sizeof ", ..."])
 {
     size_t n = 0;
     for (uint32_t i = 0; i < names->n; i++) {
         const char *name = names->name[i];
-        size_t room = NAMES_SHOWN - n, length = strlen(name);
-        if (i == NAMES_KEPT - 1 || (i > 0 && length > room)) { /* there may be more */
-            snprintf(text + n, 8, ", ...");
+        size_t length = strlen(name);
+        if (i == NAMES_KEPT - 1 || (i > 0 && n + 2 + length > NAMES_SHOWN)) { /* there may be more */
+            snprintf(text + n, sizeof ", ...", ", ...");
             break;
         }
-        if (length > room) name += length - room; /* the ends of long names are what tells them apart */
-        n += (size_t)snprintf(text + n, NAMES_SHOWN + 32 - n, "%s%s", i > 0 ? ", " : "", name);
+        if (length > NAMES_SHOWN) name += length - NAMES_SHOWN; /* the ends of long names are what tells them apart */
+        n += (size_t)snprintf(text + n, NAMES_SHOWN + 1 - n, "%s%s", i > 0 ? ", " : "", name);
     }
     return text;
 }
@@ -106,7 +106,7 @@ int wr_model_locate(char *out, const char *model, weir_err *err)
 {
     struct names models = {0}, tensors = {0}, others = {0};
     struct stat st;
-    char text[NAMES_SHOWN + 32];
+    char text[NAMES_SHOWN + sizeof ", ..."];
     size_t n = strlen(model);
     if (n >= WR_PATH_BYTES) return wr_err_errno(err, WEIR_E_OPEN, ENAMETOOLONG, "cannot open %s", wr_file_label(model));
     memcpy(out, model, n + 1);

@@ -168,6 +168,32 @@ static void test_c6_names(void **state)
     }
 }
 
+/* A folder of several models: the message shows as many names as fit, whatever their lengths. */
+static void test_folder_names(void **state)
+{
+    (void)state;
+    for (size_t first = 8; first <= 255; first += first < 30 || first > 60 ? 25 : 1) {
+        for (size_t second = 8; second <= 255; second += second < 30 || second > 60 ? 25 : 1) {
+            const size_t lengths[4] = {first, second, 255, 255};
+            char at[64], file[4][512], found[WR_PATH_BYTES];
+            weir_err err;
+            snprintf(at, sizeof at, "%s/names", folder);
+            assert_int_equal(mkdir(at, 0700), 0);
+            for (int i = 0; i < 4; i++) {
+                char stem[256];
+                memset(stem, 'a' + i, sizeof stem);
+                snprintf(file[i], sizeof file[i], "%s/%.*s.gguf", at, (int)lengths[i] - 5, stem);
+                close(open(file[i], O_WRONLY | O_CREAT, 0600));
+            }
+            assert_int_equal(wr_model_locate(found, at, &err), WEIR_E_OPEN);
+            size_t n = strlen(err.text);
+            assert_string_equal(err.text + n - 5, ", ...");
+            for (int i = 0; i < 4; i++) unlink(file[i]);
+            rmdir(at);
+        }
+    }
+}
+
 int main(void)
 {
     assert_non_null(mkdtemp(folder));
@@ -176,8 +202,8 @@ int main(void)
         build_part(&content[i], (uint16_t)i);
     }
     write_parts();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_c6_whole), cmocka_unit_test(test_c6_failures), cmocka_unit_test(test_c6_changed_part), cmocka_unit_test(test_c6_names)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_c6_whole), cmocka_unit_test(test_c6_failures), cmocka_unit_test(test_c6_changed_part),
+        cmocka_unit_test(test_c6_names), cmocka_unit_test(test_folder_names)};
     int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
     for (int i = 0; i < N_PARTS; i++) {
         unlink(path[i]);
