@@ -16,11 +16,10 @@
 #define STRING_KEPT (64u << 10)
 #define NAME_MAX_BYTES 65535u
 #define N_METAS_MAX (1u << 16)
-#define HEADER_MAX ((uint64_t)256 << 20) /* 33 million empty strings: half a second */
-#define HEADER_MIN_BYTES 24              /* magic, version, two counts */
-#define META_MIN_BYTES 13                /* length of an (empty) key, type, one byte */
-#define TENSOR_MIN_BYTES 24              /* length of an (empty) name, number of dimensions, type, offset */
-#define ALIGNMENT_MIN 8                  /* so that every element of every format is naturally aligned in the file */
+#define HEADER_MIN_BYTES 24 /* magic, version, two counts */
+#define META_MIN_BYTES 13   /* length of an (empty) key, type, one byte */
+#define TENSOR_MIN_BYTES 24 /* length of an (empty) name, number of dimensions, type, offset */
+#define ALIGNMENT_MIN 8     /* so that every element of every format is naturally aligned in the file */
 #define ALIGNMENT_DEFAULT 32
 
 #define INCOMPLETE "; the file is incomplete or damaged, download it again"
@@ -31,7 +30,7 @@ struct parser {
     weir_err *err;
     uint8_t *buffer; /* WR_GGUF_WINDOW bytes; [at, at + end - begin) of the file lie at buffer + begin */
     uint32_t begin, end;
-    uint64_t at, size;
+    uint64_t at, size, header_max;
     const char *kind, *name; /* what is being read, for messages: "key" 'name'; name NULL while it is not known */
     char counted[64];        /* then "key 3 of 20" */
 };
@@ -68,7 +67,8 @@ static int take(struct parser *p, void *dst, size_t n)
     uint8_t *out = dst;
     while (n > 0) {
         if (p->begin == p->end) {
-            if (p->at > HEADER_MAX) return fail(p, WEIR_E_UNSUPPORTED, "the header is longer than %" PRIu64 " bytes" WR_CONVERT, HEADER_MAX);
+            if (p->at > p->header_max)
+                return fail(p, WEIR_E_UNSUPPORTED, "the model has more than %" PRIu64 " bytes of headers" WR_CONVERT, WR_GGUF_HEADERS_MAX);
             uint32_t n_window = left(p) < WR_GGUF_WINDOW ? (uint32_t)left(p) : WR_GGUF_WINDOW;
             int code = wr_file_read(p->catalog->files, p->at, p->buffer, n_window, p->err);
             if (code != 0) return code;
@@ -385,14 +385,16 @@ static int take_counts(struct parser *p, uint64_t *n_tensors, uint64_t *n_metas)
     return 0;
 }
 
-int wr_gguf_read(struct wr_catalog *catalog, uint8_t *window, weir_err *err)
+int wr_gguf_read(struct wr_catalog *catalog, uint8_t *window, uint64_t *headers_left, weir_err *err)
 {
-    struct parser p = {.catalog = catalog, .index = catalog->private_index, .err = err, .buffer = window, .size = catalog->files->bytes};
+    struct parser p = {
+        .catalog = catalog, .index = catalog->private_index, .err = err, .buffer = window, .size = catalog->files->bytes, .header_max = *headers_left};
     uint64_t n_tensors, n_metas, alignment = ALIGNMENT_DEFAULT;
     int code = take_counts(&p, &n_tensors, &n_metas);
     if (code == 0) code = take_metas(&p, n_metas);
     if (code == 0) code = read_alignment(&p, &alignment);
     if (code == 0) code = take_tensors(&p, n_tensors);
     if (code == 0) code = place_tensors(&p, alignment);
+    *headers_left -= p.at < *headers_left ? p.at : *headers_left;
     return code;
 }

@@ -47,10 +47,11 @@ int wr_catalog_key_error(const struct wr_catalog *, weir_err *, int code, const 
 extern const uint8_t wr_meta_width[WR_N_META_TYPES]; /* bytes of a number; 0: string, array */
 
 /* gguf.c: reads the header of catalog->files[0], whose private_index is there, into keys and tensors; the tensors' names are not hashed yet.
- * `window` is for WR_GGUF_WINDOW bytes of work space. `err` is not NULL. */
+ * `window` is for WR_GGUF_WINDOW bytes of work space. Refuses a header longer than *headers_left, and takes its length off. `err` is not NULL. */
 #define WR_GGUF_WINDOW (64u << 10)
+#define WR_GGUF_HEADERS_MAX ((uint64_t)256 << 20) /* of all files: 33 million empty strings take half a second */
 #define WR_CATALOG_TENSORS_MAX (1u << 18)
-int wr_gguf_read(struct wr_catalog *, uint8_t *window, weir_err *err);
+int wr_gguf_read(struct wr_catalog *, uint8_t *window, uint64_t *headers_left, weir_err *err);
 
 /* foreign.c: the error that says what a file is that does not begin like a GGUF file, as far as its first bytes tell. */
 int wr_catalog_foreign(const struct wr_file *, weir_err *);

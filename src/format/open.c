@@ -117,11 +117,11 @@ static int join(struct wr_catalog *whole, struct wr_catalog *part, weir_err *err
     return 0;
 }
 
-static int read_file(struct wr_catalog *whole, uint32_t i, const struct wr_part_name *name, uint8_t *window, weir_err *err)
+static int read_file(struct wr_catalog *whole, uint32_t i, const struct wr_part_name *name, uint8_t *window, uint64_t *headers_left, weir_err *err)
 {
     struct wr_catalog part = {.files = &whole->files[i], .ledger = whole->ledger}; /* n_files 0: the file stays whole's */
     part.private_index = wr_catalog_index_new(whole->ledger, err);
-    int code = part.private_index != NULL ? wr_gguf_read(&part, window, err) : err->code;
+    int code = part.private_index != NULL ? wr_gguf_read(&part, window, headers_left, err) : err->code;
     if (code == 0) code = check_split(&part, name, i, err);
     if (code == 0) code = i == 0 ? check_purpose(&part, err) : check_same_model(whole, &part, err);
     if (code == 0) code = join(whole, &part, err);
@@ -173,7 +173,7 @@ int wr_catalog_open(struct wr_catalog *out, const char *model, enum weir_direct 
     char path[WR_PATH_BYTES];
     struct wr_catalog c = {.ledger = ledger};
     uint8_t *window = NULL;
-    uint64_t n_tensors;
+    uint64_t n_tensors, headers_left = WR_GGUF_HEADERS_MAX;
     if (err == NULL) err = &own;
     int code = wr_model_locate(path, model, err);
     if (code != 0) return code;
@@ -183,7 +183,7 @@ int wr_catalog_open(struct wr_catalog *out, const char *model, enum weir_direct 
     window = wr_mem_alloc(ledger, WR_ACCOUNT_META, WR_GGUF_WINDOW, err);
     if (window == NULL) code = err->code;
     for (uint32_t i = 0; code == 0 && i < c.n_files; i++) {
-        code = read_file(&c, i, &name, window, err);
+        code = read_file(&c, i, &name, window, &headers_left, err);
         /* Without direct I/O the page cache may hold weights that help. */
         if (c.files[i].fd_direct >= 0) wr_file_drop_cache(&c.files[i]);
     }

@@ -194,6 +194,43 @@ static void test_folder_names(void **state)
     }
 }
 
+/* What a header may be long, the headers of all parts may be together: many small sparse files cost no more time than one. */
+static void test_headers_together(void **state)
+{
+    (void)state;
+    enum { N_BYTES = 100 << 20 };
+    char at[64], file[N_PARTS][128];
+    snprintf(at, sizeof at, "%s/long", folder);
+    assert_int_equal(mkdir(at, 0700), 0);
+    for (uint16_t i = 0; i < N_PARTS; i++) {
+        struct build b = {0}, end = {0};
+        build_head(&b, 3, 0, 6);
+        build_key_str(&b, "general.architecture", "llama");
+        build_key_u16(&b, "split.no", i);
+        build_key_u16(&b, "split.count", N_PARTS);
+        build_key_u32(&b, "split.tensors.count", 0);
+        build_key(&b, "hole", 8);
+        build_u64(&b, N_BYTES);
+        build_key_u32(&end, "behind it", 0);
+        snprintf(file[i], sizeof file[i], "%s/m-%05d-of-%05d.gguf", at, i + 1, N_PARTS);
+        int fd = open(file[i], O_WRONLY | O_CREAT, 0600);
+        assert_true(fd >= 0 && pwrite(fd, b.bytes, b.n, 0) == (ssize_t)b.n && pwrite(fd, end.bytes, end.n, (off_t)b.n + N_BYTES) == (ssize_t)end.n);
+        close(fd);
+        build_free(&b);
+        build_free(&end);
+    }
+    struct wr_ledger ledger;
+    struct wr_catalog c;
+    weir_err err;
+    wr_ledger_init(&ledger);
+    assert_int_equal(wr_catalog_open(&c, at, WEIR_DIRECT_OFF, &ledger, NULL, &err), WEIR_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "-00003-of-00003.gguf"));
+    assert_non_null(strstr(err.text, "headers"));
+    assert_int_equal(wr_ledger_used(&ledger, WR_ACCOUNT_META), 0);
+    for (int i = 0; i < N_PARTS; i++) unlink(file[i]);
+    rmdir(at);
+}
+
 int main(void)
 {
     assert_non_null(mkdtemp(folder));
@@ -203,7 +240,7 @@ int main(void)
     }
     write_parts();
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_c6_whole), cmocka_unit_test(test_c6_failures), cmocka_unit_test(test_c6_changed_part),
-        cmocka_unit_test(test_c6_names), cmocka_unit_test(test_folder_names)};
+        cmocka_unit_test(test_c6_names), cmocka_unit_test(test_folder_names), cmocka_unit_test(test_headers_together)};
     int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
     for (int i = 0; i < N_PARTS; i++) {
         unlink(path[i]);
