@@ -183,9 +183,14 @@ int wr_plan_read(weir_plan **out, const char *path, const weir_options *options,
         goto fail;
     }
     memcpy(p->path, path, strlen(path) + 1);
+    /* A header that would take the whole budget is refused while it is read. */
+    uint64_t budget = options->memory_bytes, process = options->process_bytes;
+    if (budget != 0) wr_ledger_limit(&p->ledger, WR_ACCOUNT_META, budget > 2 * process ? budget - process : process);
     /* Text needs the header alone, which is never read directly. */
     rc = wr_catalog_open(&p->catalog, path, text_only ? WEIR_DIRECT_OFF : options->direct, &p->ledger, &p->log, err);
+    if (rc == WEIR_E_BUDGET) wr_err_prefix(err, rc, "%s: header", wr_file_label(path));
     if (rc < 0) goto fail;
+    wr_ledger_limit(&p->ledger, WR_ACCOUNT_META, UINT64_MAX);
     if (!text_only) rc = wr_model_open(&p->model, &p->catalog, &p->ledger, err);
     if (rc == 0) rc = read_vocab_config(p, err);
     if (rc < 0) goto fail;

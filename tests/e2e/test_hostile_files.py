@@ -127,6 +127,21 @@ def test_c3_count_bombs(give, content):
     give(file(0, 1, nested), 4, "k.ey", "nested")
 
 
+def test_c3_header_beyond_the_budget(tmp_path):
+    """Strings that are kept, 125 MiB of holes in the file: refused before they take more than --memory."""
+    path = tmp_path / "model.gguf"
+    with path.open("wb") as file:
+        file.write(b"GGUF" + struct.pack("<IQQ", 3, 0, 2000))
+        for i in range(2000):
+            file.write(raw_gguf.text(f"k{i}") + struct.pack("<IQ", STRING, 65536))
+            file.seek(65536, os.SEEK_CUR)
+        file.truncate()
+    for budget in (20, 48):
+        done = weir_measured("plan", path, "--memory", f"{budget}M", expect=3)
+        assert done.err.count("\n") == 1 and "model.gguf" in done.err and "--memory" in done.err, done.show()
+        assert done.usage["max_rss"] <= budget << 20 and done.usage["cpu"] < 2, done.usage
+
+
 def test_c4_alignment(give, ids, content):
     for alignment in (0, 1, 3, 4, 2**31 - 1, 2**32 - 1):
         give(changed(content, general__alignment=Value(U32, alignment)), 1, "general.alignment", alignment)
