@@ -79,7 +79,6 @@ static int refuse_text(const struct wr_file *file, const char *head, weir_err *e
     if (strncasecmp(text, "<!doctype", 9) == 0 || strncasecmp(text, "<html", 5) == 0 || strncmp(text, "<?xml", 5) == 0)
         return refuse(file, err, WEIR_E_FORMAT, "a web page, which the server sent in place of the model; check the address and download it again");
     snprintf(line, sizeof line, "%.*s", (int)strcspn(text, "\r\n"), text);
-    wr_text_line(line, sizeof line, line);
     return wr_catalog_fail(file->path, err, WEIR_E_FORMAT, NULL, NULL,
         "not a GGUF file, but text that begins '%s'; check the address and download it again if it is what a server said", line);
 }

@@ -413,6 +413,7 @@ def test_c14_archives(give, tiny_raw):
 
 def test_what_a_download_leaves(give, tiny_raw):
     give(b"<!DOCTYPE html>\n<html><body>Sign in</body></html>", 1, "web page", "download it again")
+    give(b"\xc2\x85" * 3 + "ééé日本語".encode(), 1, "'???ééé日本語'", "download it again")
     give(b"\xef\xbb\xbf \n<HTML lang=en>", 1, "web page")
     give(b"Entry not found", 1, "'Entry not found'", "address")
     give(b'{"error":"Repository not found"}', 1, '{"error":"Repository', "address")
