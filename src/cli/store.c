@@ -166,7 +166,8 @@ static int walk_weir(struct walk *walk, const char *root)
             if (is_folder(path)) code = found(walk, name, path, NULL);
         } else if (!further_part(path)) {
             char stem[256];
-            snprintf(stem, sizeof stem, "%.*s", (int)(strlen(name) - strlen(".gguf")), name);
+            size_t n = strlen(name) - strlen(".gguf");
+            snprintf(stem, sizeof stem, "%.*s", (int)(strcmp(name + n, ".gguf") == 0 ? n : strlen(name)), name); /* NAME.GGUF is found by that alone */
             code = found(walk, stem, path, NULL);
         }
     }

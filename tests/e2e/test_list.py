@@ -125,6 +125,14 @@ def test_a_file_is_nearer_than_a_name(stores, tiny, tmp_path):
     assert weir_json("plan", "m", env=stores.env)["file_bytes"] != tiny.stat().st_size
 
 
+def test_endings_in_capitals(stores, tiny):
+    for name in ("small.gguf", "small.GGUF"):
+        os.link(tiny, stores.own / name)
+    assert set(stores.list()) == {"small", "small.GGUF"}
+    for name in stores.list():
+        assert weir_json("plan", name, env=stores.env)["file_bytes"] == tiny.stat().st_size
+
+
 def test_split_files_are_one_model(stores, tiny):
     for i in (1, 2, 3):
         os.link(tiny, stores.own / f"big-0000{i}-of-00003.gguf")
