@@ -179,7 +179,7 @@ int wr_tool_about(const char *path, wr_about *about, weir_err *err)
     wr_ledger_init(&ledger);
     int rc = wr_catalog_open(&c, path, WEIR_DIRECT_OFF, &ledger, NULL, err);
     if (rc < 0) return rc;
-    for (uint32_t i = 0; i < c.n_files; i++) about->file_bytes += c.files[i].bytes;
+    about->file_bytes = c.bytes;
     describe_weights(&c, about);
     rc = wr_catalog_str(&c, "general.architecture", &arch, err);
     if (rc == 1) snprintf(about->arch, sizeof about->arch, "%s", arch);

@@ -53,7 +53,8 @@ struct wr_bpe_work {
 void wr_bpe_work_close(struct wr_bpe_work *);
 /* Appends the ids of one piece (n < 2^31): the adjacent pair of the lowest rank, leftmost among equals, is merged until none is left
  * (Sennrich et al. 2016). By rank, bytes without a token are dropped first; by score, what is left without a token is spelled by byte
- * tokens, or is the unknown token. *n_dropped counts the bytes that are lost. O(n log n) time; work memory 8 bytes a byte and a heap that
+ * tokens, or is the unknown token. *n_dropped counts the bytes that are lost. O(n log n) time, by score times the length of the longest
+ * token at worst, since a pair is looked up by its text; work memory 8 bytes a byte and a heap that
  * takes about 4 more at random letters, 16 at worst. err may not be NULL. */
 int wr_bpe_piece(const struct wr_bpe *, const uint8_t *bytes, size_t n, struct wr_bpe_work *, struct wr_ids *out, size_t *n_dropped, weir_err *);
 

@@ -68,8 +68,8 @@ struct wr_tokenize {
  * - *n_dropped: bytes without a token (P5: the caller warns). "gpt2" leaves them out before merging; "llama" puts the unknown token
  *   for a run of characters that have no token and lack one for a byte, or nothing where the model has no unknown token.
  * Time O(n log n) at worst, whatever the text, times the number of different lengths of special tokens where text holds bytes
- * that one begins with; no recursion. Work memory (TEXT, freed): none for pieces up to 128 bytes, about 12 bytes for each byte of
- * the longest piece above. WEIR_E_INPUT: more than 682 MiB of text.
+ * that one begins with, and for "llama" times the length of the longest token; no recursion. Work memory (TEXT, freed): none for pieces
+ * up to 128 bytes, about 12 bytes for each byte of the longest piece above; "llama" copies a text that gets a space or holds U+2581. WEIR_E_INPUT: more than 682 MiB of text.
  */
 int wr_vocab_tokenize(const struct wr_vocab *, const char *text, size_t n, const struct wr_tokenize *, struct wr_ledger *, int32_t **ids, size_t *n_ids,
     size_t *n_dropped, weir_err *);
