@@ -184,6 +184,7 @@ int wr_catalog_failv(const char *path, weir_err *err, int code, const char *kind
     size_t n = strlen(path);
     if (n > PATH_SHOWN) {
         path += n - PATH_SHOWN;
+        while ((*path & 0xC0) == 0x80) path++; /* not inside a character */
         cut = "...";
     }
     if (kind == NULL) return wr_err(err, code, "%s%s: %s", cut, path, text);
