@@ -79,11 +79,11 @@ static int refuse_other_graphs(struct wr_model *m, const struct wr_catalog *c, c
         bool neutral;
     } flags[] = {{"attention.causal", true}, {"use_parallel_residual", false}};
     const char *file = wr_file_label(c->files[0].path);
-    size_t n_numbers = sizeof numbers / sizeof *numbers - parts->final_softcap;
     char name[128];
     int rc;
-    for (size_t i = 0; i < n_numbers; i++) {
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         double value;
+        if (parts->final_softcap && strcmp(numbers[i].key, "final_logit_softcapping") == 0) continue; /* part of the graph */
         if ((rc = find_f64(m, c, numbers[i].key, name, &value, err)) < 0) return rc;
         if (rc == 1 && value != 0 && value != numbers[i].neutral)
             return wr_err(err, WEIR_E_UNSUPPORTED, "%s: key %s is %g, which is not supported", file, name, value);
