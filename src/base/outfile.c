@@ -5,27 +5,44 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+static bool is_standard_output(const struct stat *there)
+{
+    struct stat about;
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fstat(fd, &about) == 0 && about.st_dev == there->st_dev && about.st_ino == there->st_ino) return true;
+    return false;
+}
+
 int wr_outfile_open(struct wr_outfile *file, const char *path, struct wr_ledger *ledger, enum wr_account account, weir_err *err)
 {
     *file = (struct wr_outfile){.fd = -1, .path = path};
     struct stat there;
+    char target[PATH_MAX];
     if (!*path) return wr_err(err, WEIR_E_OPEN, "the name of the file to write is empty");
     if (stat(path, &there) == 0 && !S_ISREG(there.st_mode))
         return wr_err(err, WEIR_E_OPEN, "%s: exists and is not a regular file; choose another name", wr_file_label(path));
+    if (stat(path, &there) == 0 && is_standard_output(&there))
+        return wr_err(err, WEIR_E_OPEN, "%s: is where standard output or standard error goes; choose another name", wr_file_label(path));
+    bool link = lstat(path, &there) == 0 && S_ISLNK(there.st_mode);
+    if (link && realpath(path, target) == NULL)
+        return wr_err_errno(err, WEIR_E_OPEN, errno, "%s: is a symbolic link that leads to no file; remove it or choose another name", wr_file_label(path));
+    const char *place = link ? target : path;
     /* A short name of its own, since the path's last part may be as long as the system allows; that it is not longer is asked now. */
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    size_t folder = (size_t)(name - path), room = folder + 48;
+    const char *slash = strrchr(place, '/'), *name = slash ? slash + 1 : place;
+    size_t folder = (size_t)(name - place), room = folder + 48;
     if (!*name) return wr_err(err, WEIR_E_OPEN, "%s: names a folder; name a file in it", wr_file_label(path));
     if (strlen(name) > NAME_MAX)
         return wr_err(err, WEIR_E_OPEN, "%s: the name has %zu bytes, %d are possible; choose a shorter one", wr_file_label(path), strlen(name), NAME_MAX);
-    file->part = wr_mem_alloc(ledger, account, room, err);
+    file->part = wr_mem_alloc(ledger, account, room + (link ? strlen(target) + 1 : 0), err);
     if (!file->part) return err != NULL ? err->code : WEIR_E_NOMEM;
-    memcpy(file->part, path, folder);
+    file->place = link ? memcpy(file->part + room, target, strlen(target) + 1) : path;
+    memcpy(file->part, place, folder);
     for (unsigned i = 0; i < 100 && file->fd < 0; i++) {
         snprintf(file->part + folder, room - folder, ".weir-%ld-%u.part", (long)getpid(), i);
         file->fd = open(file->part, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -102,9 +119,10 @@ int wr_outfile_commit(struct wr_outfile *file, weir_err *err)
     int closed = close(file->fd);
     file->fd = -1;
     if (closed != 0) return wr_err_errno(err, WEIR_E_WRITE, errno, "%s: cannot write", wr_file_label(file->path));
-    if (rename(file->part, file->path) != 0) return wr_err_errno(err, WEIR_E_WRITE, errno, "%s: cannot put the finished file there", wr_file_label(file->path));
+    if (rename(file->part, file->place) != 0)
+        return wr_err_errno(err, WEIR_E_WRITE, errno, "%s: cannot put the finished file there", wr_file_label(file->path));
     file->committed = true;
-    sync_folder(file->path);
+    sync_folder(file->place);
     return 0;
 }
 

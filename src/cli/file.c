@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,8 +12,20 @@
 #error "npy files are written as little-endian f32, straight from memory"
 #endif
 
+/* What the command writes through here is never a model, and a mistyped command line must not cost one. */
+static bool is_model(const char *path)
+{
+    char magic[4];
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    bool model = fd >= 0 && pread(fd, magic, 4, 0) == 4 && !memcmp(magic, "GGUF", 4);
+    if (fd >= 0) close(fd);
+    return model;
+}
+
 int wr_cli_file_open(struct wr_outfile *file, const char *path, struct wr_ledger *ledger, weir_err *err)
 {
+    *file = (struct wr_outfile){.fd = -1};
+    if (is_model(path)) return wr_err(err, WEIR_E_OPEN, "%s: is a model, which this file would replace; choose another name", wr_file_label(path));
     int code = wr_outfile_open(file, path, ledger, WR_ACCOUNT_TEXT, err);
     if (code == 0) wr_cli_doomed_file(file->part);
     return code;

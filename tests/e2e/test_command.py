@@ -3,11 +3,12 @@
 import json
 import os
 import shutil
+import subprocess
 
 import numpy as np
 import pytest
 import tiny_model
-from command import weir, weir_json
+from command import WEIR, environment, weir, weir_json
 
 RUN = ("--raw", "-c", 128, "-n", 8)
 GREEDY = (*RUN, "--temp", 0)
@@ -242,6 +243,32 @@ def test_logits_that_cannot_be_written(tiny, tmp_path, target):
     error = error_of("eval", tiny, "-f", "-", "--logits", target, stdin=b"some words here", cwd=tmp_path)
     assert error["exit"] == 5, error
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", ("logits", "tape", "synth"))
+def test_written_file_in_the_place_of_another(tiny, tmp_path, command):
+    """A link stays and its file is replaced; standard output under another name, a link to nowhere and a model are left alone."""
+    words = {"logits": ("eval", tiny, "-f", "-", "--logits"), "tape": ("plan", tiny, "--tape"), "synth": ("synth", "tiny", "-o")}[command]
+    for name in ("there", "out", "model.gguf"):
+        (tmp_path / name).write_bytes(b"GGUF and more" if name == "model.gguf" else b"old")
+    links = {"link": "folder/../there", "stdout": "/proc/self/fd/1", "nowhere": "missing", "model": "model.gguf"}
+    (tmp_path / "folder").mkdir()
+    for name, target in links.items():
+        (tmp_path / name).symlink_to(target)
+    weir(*words, "link", stdin=b"some words", cwd=tmp_path, expect=0)
+    assert (tmp_path / "there").read_bytes()[:3] != b"old"
+    assert error_of(*words, "nowhere", stdin=b"some words", cwd=tmp_path)["exit"] == 5
+    assert not (tmp_path / "missing").exists()
+    with open(tmp_path / "out", "ab") as out:
+        done = subprocess.run([WEIR, *words, "stdout"], input=b"some words", stdout=out, stderr=subprocess.PIPE, cwd=tmp_path, env=environment(), check=False)
+    assert done.returncode == 5 and b"standard output" in done.stderr, done
+    assert (tmp_path / "out").read_bytes() == b"old"
+    if command != "synth":  # which writes models
+        for name in ("model", "model.gguf"):
+            assert "is a model" in error_of(*words, name, stdin=b"some words", cwd=tmp_path)["message"]
+        assert (tmp_path / "model.gguf").read_bytes() == b"GGUF and more"
+    assert all(os.readlink(tmp_path / name) == target for name, target in links.items())
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["folder", "model.gguf", "out", "there", *links])
 
 
 # ---- context and stops --------------------------------------------------------------------
