@@ -39,6 +39,19 @@ def test_interrupt_while_text_comes(tiny, number):
     assert b"error" not in err
 
 
+def test_nohup(tiny):
+    """A terminal that goes away does not end what was started to outlive it."""
+    how = ("run", tiny, "hello", "--raw", "-n", 400, "-c", 1000, "--ignore-eos", "--memory", "1G")
+    process = subprocess.Popen(
+        ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", str(WEIR), *map(str, how)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=environment())
+    begin = os.read(process.stdout.fileno(), 1)
+    process.send_signal(signal.SIGHUP)
+    out, err = finish(process)
+    assert process.returncode == 0, err
+    assert begin + out == weir(*how, expect=0).out
+
+
 def wait_until_it_computes(process):
     """The command says nothing while it makes JSON: its processor time tells that it generates."""
     end = time.monotonic() + 20
