@@ -6,7 +6,8 @@
 
 /*
  * Mean negative log likelihood of ids[i + 1] after ids[i], natural log: log(sum_v exp(x_v)) - x_target in double. The sum runs
- * over tiles of words as they come, as m + log(s) with m the largest logit so far and s = sum_v exp(x_v - m).
+ * over the words in order, as m + log(s) with m the largest logit so far and s = sum_v exp(x_v - m). Word by word, since the width
+ * of the tiles that they come in is a matter of the budget, and the figure is not.
  */
 struct row_sum {
     double m, s;
@@ -36,15 +37,15 @@ struct eval {
 
 static void add_words(struct row_sum *row, const float *x, size_t n)
 {
-    float top = x[0];
-    for (size_t j = 1; j < n; j++) top = x[j] > top ? x[j] : top;
-    if ((double)top > row->m) {
-        row->s *= exp(row->m - (double)top);
-        row->m = (double)top;
+    for (size_t j = 0; j < n; j++) {
+        double more = (double)x[j] - row->m;
+        if (more <= 0) {
+            row->s += exp(more);
+        } else {
+            row->s = row->s * exp(-more) + 1;
+            row->m = (double)x[j];
+        }
     }
-    double sum = 0;
-    for (size_t j = 0; j < n; j++) sum += exp((double)x[j] - row->m);
-    row->s += sum;
 }
 
 static int on_tile(void *user, size_t row, size_t n_rows, size_t word, size_t n_words, const float *tile)

@@ -59,6 +59,7 @@ class Evaluator:
     def __init__(self, model, ids, context, folder):
         self.model, self.ids, self.context, self.folder = model, ids, context, folder
         self.reference = None
+        self.nll = {}
 
     def run(self, n, flags, env=None):
         (self.folder / "ids.json").write_text(json.dumps(self.ids[:n]))
@@ -74,6 +75,7 @@ class Evaluator:
             self.reference = logits
         same = (logits == self.reference[:n]).all(axis=1)
         assert same.all(), f"{(~same).sum()} of {n} rows differ, the first is {same.argmin()}: {' '.join(map(str, flags))} {env}"
+        assert done["nll"] == self.nll.setdefault(n, done["nll"]), (n, flags, env)
         return done
 
 
