@@ -183,17 +183,16 @@ int wr_plan_read(weir_plan **out, const char *path, const weir_options *options,
         goto fail;
     }
     memcpy(p->path, path, strlen(path) + 1);
-    /* A header that would take the whole budget is refused while it is read. */
+    /* What is kept of a header that would take the whole budget is refused while it is read. */
     uint64_t budget = options->memory_bytes, process = options->process_bytes;
     if (budget != 0) wr_ledger_limit(&p->ledger, WR_ACCOUNT_META, budget > 2 * process ? budget - process : process);
     /* Text needs the header alone, which is never read directly. */
     rc = wr_catalog_open(&p->catalog, path, text_only ? WEIR_DIRECT_OFF : options->direct, &p->ledger, &p->log, err);
+    if (rc == 0 && !text_only) rc = wr_model_open(&p->model, &p->catalog, &p->ledger, err);
+    if (rc == 0) rc = read_vocab_config(p, err);
     if (rc == WEIR_E_BUDGET) wr_err_prefix(err, rc, "%s: header", wr_file_label(path));
     if (rc < 0) goto fail;
     wr_ledger_limit(&p->ledger, WR_ACCOUNT_META, UINT64_MAX);
-    if (!text_only) rc = wr_model_open(&p->model, &p->catalog, &p->ledger, err);
-    if (rc == 0) rc = read_vocab_config(p, err);
-    if (rc < 0) goto fail;
     *out = p;
     return 0;
 fail:
@@ -219,6 +218,10 @@ int weir_plan_open(weir_plan **out, const char *path, const weir_options *option
         .extent_bytes = options->extent_bytes,
         .ledger = &p->ledger};
     p->kernels = wr_kernels_best(options->isa);
+    if (strcmp(options->io, "mmap") == 0 && options->direct == WEIR_DIRECT_ON) {
+        rc = wr_err(err, WEIR_E_USAGE, "--io mmap reads through the page cache and cannot honour --direct on; leave one out");
+        goto fail;
+    }
     bool no_engine = wr_io_find(options->io) == NULL;
     if (p->kernels == NULL || no_engine) {
         rc = wr_err(err, WEIR_E_USAGE, "there is no %s '%s'", no_engine ? "I/O engine" : "CPU level", no_engine ? options->io : options->isa);

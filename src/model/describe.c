@@ -135,7 +135,7 @@ int wr_model_shape(struct wr_model *m, const struct wr_catalog *c, const struct 
     if (rc == 0) rc = refuse_other_graphs(m, c, parts, err);
     if (rc < 0) return rc;
     m->layers = wr_mem_array(m->ledger, WR_ACCOUNT_META, hp->n_layer, sizeof *m->layers, err);
-    return m->layers != NULL ? 0 : WEIR_E_NOMEM;
+    return m->layers != NULL ? 0 : err != NULL ? err->code : WEIR_E_NOMEM;
 }
 
 /* Adds a tensor of shape {ne0, ne1} to the uses; *index is its place, WR_NO_WEIGHT where there is none. */

@@ -33,7 +33,7 @@ int wr_model_open(struct wr_model *m, const struct wr_catalog *c, struct wr_ledg
     m->max_uses = (uint32_t)c->n_tensors + 1;
     m->uses = wr_mem_array(ledger, WR_ACCOUNT_META, m->max_uses, sizeof *m->uses, err);
     m->used = wr_mem_array(ledger, WR_ACCOUNT_META, c->n_tensors, 1, err);
-    rc = m->uses != NULL && m->used != NULL ? 0 : WEIR_E_NOMEM;
+    rc = m->uses != NULL && m->used != NULL ? 0 : err != NULL ? err->code : WEIR_E_NOMEM;
     if (rc == 0) rc = m->arch->describe(m, c, err);
     /* A tensor that the family does not know means another graph than the one that would be computed. */
     for (uint64_t i = 0; rc == 0 && i < c->n_tensors; i++)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import raw_gguf
 import tiny_model
 from command import weir_json, weir_measured
 
@@ -61,6 +62,18 @@ def test_a_line_of_16_megabytes(smollm2, smallest, unit, extra, tmp_path):
     with open(tmp_path / "line", "rb") as line:
         result = measured(smallest + extra, "chat", smollm2, "--stdin", "-n", 2, *CONTEXT, stdin=line)
     assert result.code == 1 and "line" in result.err, result.show()
+
+
+@pytest.mark.parametrize("command", (("plan",), ("run", "hello"), ("eval", "-f", "/dev/null")), ids=lambda words: words[0])
+@pytest.mark.parametrize("n, size", ((800, 60_000), (250_000, 8)))
+def test_headers(command, n, size, tmp_path):
+    """Tensors by the number, and with names as long as a name may be, before there is a plan."""
+    tensors = [raw_gguf.Tensor(f"{i:0{size}d}", [4], 0, b"", 0) for i in range(n)]
+    model = tmp_path / "m.gguf"
+    model.write_bytes(raw_gguf.build({"general.architecture": raw_gguf.Value(raw_gguf.STRING, "llama")}, tensors) + bytes(64))
+    for budget in (20 * MIB, 24 * MIB):
+        result = measured(budget, command[0], model, *command[1:])
+        assert result.code == 3 and "m.gguf: header" in result.err, result.show()
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
