@@ -199,6 +199,7 @@ struct wr_cli_sampling {
     size_t n_stops;
 };
 int wr_cli_sampling_init(struct wr_cli_sampling *, const struct wr_cli_args *, struct wr_ledger *, weir_err *);
+void wr_cli_sampling_say(struct wr_cli *, const struct wr_cli_sampling *); /* the seed, where it was drawn: with it the text comes again */
 void wr_cli_sampling_free(struct wr_cli_sampling *);
 
 /* ---- reports (report.c) ---------------------------------------------------------------- */

@@ -368,7 +368,10 @@ int wr_cli_cmd_chat(struct wr_cli *cli, weir_err *err)
     if (code == 0) code = wr_cli_sampling_init(&chat.sampling, &cli->args, &cli->ledger, err);
     if (code) return code;
     code = weir_plan_open(&chat.plan, chat.model, &cli->options, err);
-    if (code == 0) wr_cli_plan_say(cli, chat.plan);
+    if (code == 0) {
+        wr_cli_plan_say(cli, chat.plan);
+        wr_cli_sampling_say(cli, &chat.sampling);
+    }
     if (code == 0) code = open_and_talk(&chat, err);
     wr_cli_editor_close(chat.editor);
     weir_session_close(chat.session);

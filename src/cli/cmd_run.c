@@ -194,6 +194,7 @@ int wr_cli_cmd_run(struct wr_cli *cli, weir_err *err)
     wr_mem_trim();
     wr_cli_limit_text(cli, info, false);
     wr_cli_plan_say(cli, run.plan);
+    wr_cli_sampling_say(cli, &run.sampling);
     code = open_and_run(&run, err);
 
 done:

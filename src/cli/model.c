@@ -137,6 +137,11 @@ static int parse_seed(struct wr_cli_sampling *s, const struct wr_cli_args *args,
     return 0;
 }
 
+void wr_cli_sampling_say(struct wr_cli *cli, const struct wr_cli_sampling *s)
+{
+    if (cli->args.count[WR_CLI_SEED] && !strcmp(cli->args.value[WR_CLI_SEED], "random")) wr_cli_notice(cli, "seed %llu", (unsigned long long)s->sampling.seed);
+}
+
 int wr_cli_sampling_init(struct wr_cli_sampling *s, const struct wr_cli_args *args, struct wr_ledger *ledger, weir_err *err)
 {
     memset(s, 0, sizeof *s);

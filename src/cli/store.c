@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define MANIFEST_MAX (256u << 10) /* real ones have 1 to 200 KiB */
+#define MANIFEST_PARTS_MAX 8192u  /* objects and arrays in it, each of which takes far more memory than its two bytes */
 #define ENTRIES_MAX 20000u        /* looked at in all: a folder that holds itself ends too */
 #define HUB_DEPTH 3               /* folders below a snapshot */
 #define OLLAMA_HOST "registry.ollama.ai"
@@ -241,6 +242,13 @@ static int read_manifest(struct wr_cli *cli, const char *root, const char *manif
     struct stat about;
     int code = read_small_file(manifest, MANIFEST_MAX, &cli->ledger, &bytes, &n, err);
     if (code) return code;
+    size_t n_parts = 0;
+    for (size_t i = 0; i < n; i++) n_parts += bytes[i] == '{' || bytes[i] == '[';
+    if (n_parts > MANIFEST_PARTS_MAX) {
+        wr_mem_free(bytes);
+        return wr_err(
+            err, WEIR_E_FORMAT, "%s: the manifest has %zu objects and arrays, at most %u are read; pull the model again", label, n_parts, MANIFEST_PARTS_MAX);
+    }
     json_error_t where;
     json_t *json = json_loadb(bytes, n, 0, &where);
     wr_mem_free(bytes);
@@ -260,6 +268,7 @@ static int read_manifest(struct wr_cli *cli, const char *root, const char *manif
         }
     }
     json_decref(json);
+    wr_mem_trim();
     if (code) return code;
     if (stat(path, &about) != 0) return wr_err_errno(err, WEIR_E_OPEN, errno, "%s: pull the model again, its file %.30s... is missing", label, name);
     if (S_ISREG(about.st_mode) && size > 0 && about.st_size != size)

@@ -64,7 +64,11 @@ int weir_options_set(weir_options *o, const char *name, const char *value, weir_
 {
     static const char *const kv_names[] = {"f16", "f32", NULL}, *const direct_names[] = {"auto", "on", "off", NULL}, *const bool_names[] = {"off", "on", NULL};
     int i = 0, rc;
-    if (strcmp(name, "memory") == 0) return size(name, value, &o->memory_bytes, err);
+    if (strcmp(name, "memory") == 0) {
+        rc = size(name, value, &o->memory_bytes, err);
+        if (rc == 0 && o->memory_bytes == 0) return wr_err(err, WEIR_E_USAGE, "--memory: 0 bytes are no budget; without the option it is what is available");
+        return rc;
+    }
     if (strcmp(name, "ctx") == 0) return number(name, value, 0, 1u << 31, &o->n_ctx, err);
     if (strcmp(name, "threads") == 0) return number(name, value, 0, MAX_THREADS, &o->n_threads, err);
     if (strcmp(name, "chunk") == 0) return number(name, value, 0, WR_MAX_CHUNK, &o->n_chunk, err);

@@ -2,6 +2,7 @@
 """How the command behaves: exit codes, errors, output, stops, seeds. What is known by an id is in test_known_command.py."""
 import json
 import os
+import re
 import shutil
 import subprocess
 
@@ -41,6 +42,9 @@ def error_of(*arguments, **how):
     (["run", "MODEL", "x", "y"], 2, "one argument too many"),
     (["run", "MODEL", "x", "--memory", "2X"], 2, "--memory"),
     (["run", "MODEL", "x", "--memory", "-1"], 2, "--memory"),
+    (["run", "MODEL", "x", "--memory", "0"], 2, "--memory"),
+    (["plan", "MODEL", "--memory", "0.2"], 2, "--memory"),
+    (["run", "MODEL", "x", "--io", "mmap", "--direct", "on"], 2, "--direct on"),
     (["run", "MODEL", "x", "-c", "-1"], 2, "--ctx"),
     (["run", "MODEL", "x", "-c", "abc"], 2, "--ctx"),
     (["run", "MODEL", "x", "-c", "4294967296"], 2, "--ctx"),
@@ -335,6 +339,9 @@ def test_seeds(tiny):
     assert ids("--seed", 2**64 - 1) == ids("--seed", 2**64 - 1)
     done = weir_json("run", tiny, "hello", *RUN, "--seed", "random")
     assert ids("--seed", done["seed"]) == done["ids"]
+    plain = weir("run", tiny, "hello", *RUN, "--seed", "random", expect=0)
+    seed = re.search("^weir: seed ([0-9]+)$", plain.err, re.MULTILINE).group(1)
+    assert weir("run", tiny, "hello", *RUN, "--seed", seed, expect=0).out == plain.out
 
 
 def test_greedy_needs_no_seed(tiny):

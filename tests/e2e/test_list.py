@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 import tiny_model
-from command import weir, weir_json
+from command import weir, weir_json, weir_measured
 
 GREEDY = ("--raw", "-c", 64, "-n", 4, "--temp", 0)
 MODEL_LAYER = "application/vnd.ollama.image.model"
@@ -170,6 +170,18 @@ def test_hostile_manifests(stores, text, exit_code):
     assert stores.list()["ollama:evil:latest"]["error"]
     error = stores.error("ollama:evil")
     assert error["exit"] == exit_code and "evil" in error["message"], error
+
+
+def test_a_manifest_that_would_need_much_memory(stores, tiny):
+    """A quarter of a MiB of small objects is a hundred times that when they are parsed."""
+    digest = hashlib.sha256(tiny.read_bytes()).hexdigest()
+    stores.pull("registry.ollama.ai/library/wide/latest", tiny)
+    layer = json.dumps({"mediaType": MODEL_LAYER, "digest": "sha256:" + digest})
+    for i, filling in enumerate(("{},", "[],", '"",', "0,")):
+        stores.manifest(f"registry.ollama.ai/library/wide/{i}", f'{{"layers":[{layer}], "x": [{filling * (240_000 // len(filling))}0]}}'.encode())
+        done = weir_measured("plan", f"ollama:wide:{i}", "-c", 64, env=stores.env)
+        assert done.code == (1 if filling in ("{},", "[],") else 0), done.show()
+        assert done.usage["max_rss"] < 13 << 20, (filling, done.usage)
 
 
 def test_incomplete_download(stores, tiny):
