@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/utf8.h"
@@ -78,11 +79,15 @@ static json_t *metadata(const struct wr_catalog *c, weir_err *err)
     return all;
 }
 
-/* Decodes every row of every tensor; a value that is not finite is damage. */
-static int check_tensors(const struct wr_catalog *c, const weir_options *o, weir_err *err)
+static bool all_zero(const uint8_t *bytes, uint64_t n) { return n == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, n - 1) == 0); }
+
+/* Decodes every row of every tensor; a value that is not finite is damage. Matrices of nothing but zero bytes, which are what a
+ * download leaves that takes the space first and does not finish, decode to finite values and are warned of. */
+static int check_tensors(const struct wr_catalog *c, const weir_options *o, const struct wr_log *log, weir_err *err)
 {
     const struct wr_kernels *k = wr_kernels_best(NULL);
-    uint64_t done = 0, longest = 0, longest_bytes = 0;
+    uint64_t done = 0, longest = 0, longest_bytes = 0, n_zeros = 0;
+    const char *first = "";
     for (uint64_t i = 0; i < c->n_tensors; i++) {
         if (c->tensors[i].ne[0] > longest) longest = c->tensors[i].ne[0];
         if (c->tensors[i].row_bytes > longest_bytes) longest_bytes = c->tensors[i].row_bytes;
@@ -92,10 +97,12 @@ static int check_tensors(const struct wr_catalog *c, const weir_options *o, weir
     int rc = row != NULL && raw != NULL ? 0 : WEIR_E_NOMEM;
     for (uint64_t i = 0; rc == 0 && i < c->n_tensors; i++) {
         const struct wr_tensor *t = &c->tensors[i];
+        bool zeros = t->n_rows > 1;
         for (uint64_t r = 0; rc == 0 && r < t->n_rows; r++) {
             if (o->cancel != NULL && *o->cancel != 0) rc = wr_err(err, WEIR_E_CANCELLED, "interrupted");
             if (rc == 0) rc = wr_file_read(&c->files[t->file], t->offset + r * t->row_bytes, raw, t->row_bytes, err);
             if (rc < 0) break;
+            zeros = zeros && all_zero(raw, t->row_bytes);
             t->quant->decode_f32(raw, row, t->ne[0]);
             if (!k->all_finite(row, t->ne[0]))
                 rc = wr_err(err, WEIR_E_NONFINITE, "%s: tensor %s, row %llu holds a value that is not finite", wr_file_label(c->files[t->file].path), t->name,
@@ -103,7 +110,11 @@ static int check_tensors(const struct wr_catalog *c, const weir_options *o, weir
             done += t->row_bytes;
             if (o->progress != NULL && r % 4096 == 0) o->progress(o->progress_user, "check", done, c->weight_bytes, "bytes");
         }
+        if (rc == 0 && zeros && n_zeros++ == 0) first = t->name;
     }
+    if (rc == 0 && n_zeros > 0)
+        wr_log(log, WEIR_LOG_WARN, "%" PRIu64 " of %" PRIu64 " tensors hold zeros alone, the first is %s: perhaps a download that did not finish", n_zeros,
+            c->n_tensors, first);
     wr_mem_free(row);
     wr_mem_free(raw);
     return rc;
@@ -134,7 +145,7 @@ int wr_tool_inspect(const char *path, bool check, const weir_options *o, json_t 
             files, json_pack("{s:o,s:I}", "path", text(&ledger, c.files[i].path, strlen(c.files[i].path)), "bytes", (json_int_t)c.files[i].bytes));
     meta = metadata(&c, err);
     rc = meta != NULL ? 0 : WEIR_E_FORMAT;
-    if (rc == 0 && check) rc = check_tensors(&c, o, err);
+    if (rc == 0 && check) rc = check_tensors(&c, o, &log, err);
     if (rc < 0) goto done;
     root = json_pack("{s:o,s:I,s:O,s:I,s:I,s:O,s:O}", "arch", text(&ledger, arch, strlen(arch)), "version", (json_int_t)c.version, "files", files, "file_bytes",
         (json_int_t)c.bytes, "weight_bytes", (json_int_t)c.weight_bytes, "tensors", tensors, "metadata", meta);

@@ -120,6 +120,18 @@ def test_unsupported_models(tmp_path, how, word):
     assert error["code"] == "WEIR_E_UNSUPPORTED" and error["exit"] == 4 and word in error["message"], error
 
 
+def test_check_warns_of_zeros(tiny, tmp_path):
+    """A download that took its space first and did not finish: zeros are numbers, and no weights."""
+    model = tmp_path / "m.gguf"
+    data = tiny.read_bytes()
+    begin = weir_json("inspect", tiny)["tensors"][-2]["offset"]
+    model.write_bytes(data)
+    assert "zeros" not in weir("inspect", model, "--check", expect=0).err
+    model.write_bytes(data[:begin] + bytes(len(data) - begin))
+    done = weir("inspect", model, "--check", expect=0)
+    assert "hold zeros alone" in done.err and "download" in done.err, done.show()
+
+
 @pytest.mark.parametrize("value", (float("nan"), float("inf"), -float("inf")))
 @pytest.mark.parametrize("name", ("blk.1.ffn_down.weight", "token_embd.weight", "blk.0.attn_norm.weight", "output.weight"))
 def test_weights_that_are_not_finite(tmp_path, name, value):
