@@ -61,6 +61,7 @@ void wr_model_close(struct wr_model *);
 /* A hyper-parameter "ARCH.key" within [min, max]; absent: `*out` stays if has_default, else an error. */
 int wr_model_key(struct wr_model *, const struct wr_catalog *, const char *key, bool has_default, uint32_t min, uint32_t max, uint32_t *out, weir_err *);
 int wr_model_key_f32(struct wr_model *, const struct wr_catalog *, const char *key, bool has_default, float *out, weir_err *); /* above 0 */
+int wr_model_key_f32_or_none(struct wr_model *, const struct wr_catalog *, const char *key, float *out, weir_err *); /* 0: as if absent, `*out` stays */
 
 /* Which of the tensors that not every family has are part of the graph. One that is there although it is not is refused. */
 enum wr_presence { WR_ABSENT, WR_OPTIONAL, WR_REQUIRED };

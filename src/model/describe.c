@@ -40,6 +40,15 @@ int wr_model_key_f32(struct wr_model *m, const struct wr_catalog *c, const char 
     return 0;
 }
 
+int wr_model_key_f32_or_none(struct wr_model *m, const struct wr_catalog *c, const char *key, float *out, weir_err *err)
+{
+    char name[128];
+    double value = 0;
+    int rc = find_f64(m, c, key, name, &value, err);
+    if (rc < 0) return rc;
+    return value == 0 ? 0 : wr_model_key_f32(m, c, key, true, out, err);
+}
+
 static int read_rope(struct wr_model *m, const struct wr_catalog *c, weir_err *err)
 {
     struct wr_hparams *hp = &m->hp;
@@ -119,7 +128,7 @@ static int read_heads(struct wr_model *m, const struct wr_catalog *c, weir_err *
     if (value_length != hp->head_dim)
         return wr_err(err, WEIR_E_UNSUPPORTED, "%s: key %s.attention.value_length %u differs from key_length %u", file, arch, value_length, hp->head_dim);
     hp->attention_scale = 1.0f / sqrtf((float)hp->head_dim);
-    return wr_model_key_f32(m, c, "attention.scale", true, &hp->attention_scale, err);
+    return wr_model_key_f32_or_none(m, c, "attention.scale", &hp->attention_scale, err);
 }
 
 int wr_model_shape(struct wr_model *m, const struct wr_catalog *c, const struct wr_parts *parts, weir_err *err)

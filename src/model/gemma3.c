@@ -65,9 +65,9 @@ static int describe(struct wr_model *m, const struct wr_catalog *c, weir_err *er
     hp->embedding_scale = sqrtf((float)hp->n_embd);
     if (hp->n_layer == LAYERS_27B) {
         hp->attention_scale = 1.0f / sqrtf((float)hp->n_embd / (float)hp->n_head);
-        rc = wr_model_key_f32(m, c, "attention.scale", true, &hp->attention_scale, err);
+        rc = wr_model_key_f32_or_none(m, c, "attention.scale", &hp->attention_scale, err);
     }
-    if (rc == 0) rc = wr_model_key_f32(m, c, "final_logit_softcapping", true, &hp->final_softcap, err);
+    if (rc == 0) rc = wr_model_key_f32_or_none(m, c, "final_logit_softcapping", &hp->final_softcap, err);
     if (rc == 0) rc = read_window(m, c, err);
     return rc == 0 ? wr_model_weights(m, c, &parts, err) : rc;
 }

@@ -24,7 +24,7 @@ REFUSED = {
     "vocab_size": (0, 1, HUGE),
     "expert_count": (1, HUGE),
     "attention.layer_norm_rms_epsilon": (0.0, -1.0, math.nan, math.inf),
-    "attention.scale": (0.0, -1.0, math.nan, math.inf),
+    "attention.scale": (-1.0, math.nan, math.inf),
     "rope.freq_base": (0.0, -1.0, math.nan, math.inf),
     "rope.scaling.factor": (-1.0, math.nan, math.inf),
     "rope.scaling.type": ("yarn", "longrope", ""),
@@ -35,7 +35,7 @@ REFUSED_BY = {
     "llama": {"final_logit_softcapping": (30.0, math.nan)},
     "qwen2": {"final_logit_softcapping": (30.0, math.nan)},
     "gemma3": {
-        "final_logit_softcapping": (0.0, -1.0, math.nan, math.inf),
+        "final_logit_softcapping": (-1.0, math.nan, math.inf),
         "attention.sliding_window": (0, HUGE + 1),
         "attention.sliding_window_pattern": ("x", -1),
         "attention.key_length_swa": (0, 1, 31, HUGE),
@@ -48,7 +48,7 @@ REFUSED_BY = {
 ACCEPTED = {
     "context_length": (1, HUGE),
     "attention.layer_norm_rms_epsilon": (1.0, float(HUGE)),
-    "attention.scale": (1.0,),
+    "attention.scale": (0.0, 1.0),
     "rope.freq_base": (1.0, float(HUGE)),
     "rope.scaling.factor": (0.0, 1.0, float(HUGE)),
     "rope.dimension_count": (2, 30),
@@ -58,7 +58,7 @@ ACCEPTED_BY = {
     "llama": {"final_logit_softcapping": (0.0,)},
     "qwen2": {"final_logit_softcapping": (0.0,)},
     "gemma3": {
-        "final_logit_softcapping": (1.0, float(HUGE)),
+        "final_logit_softcapping": (0.0, 1.0, float(HUGE)),
         "attention.sliding_window": (1, HUGE),
         "attention.sliding_window_pattern": (0, 1, HUGE),
         "rope.freq_base_swa": (1.0, float(HUGE)),
