@@ -406,9 +406,10 @@ static void read_pool(void *arg)
 {
     const __m128i *v = arg;
     __m128i sum[4] = {_mm_setzero_si128(), _mm_setzero_si128(), _mm_setzero_si128(), _mm_setzero_si128()};
-    for (size_t i = 0; i < POOL_BYTES / sizeof *v; i += 4) {
+    for (size_t i = 0; i < POOL_BYTES / sizeof *v; i += 8) {
         _mm_prefetch((const char *)(v + i) + 4096, _MM_HINT_T0);
-        UNROLL for (size_t j = 0; j < 4; j++) sum[j] = _mm_or_si128(sum[j], v[i + j]);
+        _mm_prefetch((const char *)(v + i) + 4096 + 64, _MM_HINT_T0);
+        UNROLL for (size_t j = 0; j < 8; j++) sum[j % 4] = _mm_or_si128(sum[j % 4], v[i + j]);
     }
     UNROLL for (size_t j = 0; j < 4; j++) __asm__ volatile("" : : "x"(sum[j]));
 }
@@ -472,17 +473,18 @@ static void bench_shape(struct check *c, struct run *r)
     for (uint32_t l = 0; l < c->n_levels; l++) {
         r->kernels = c->level[l];
         /* Ceilings beside each row of figures: on a shared machine both move. */
-        const double mix = mix_rate(r->kernels->level, r->quant), read_rate = POOL_BYTES / best_seconds(read_pool, (void *)(uintptr_t)r->pool) * 1e-9;
-        printf("%s: arithmetic of rule e from registers %.0f GOPS, read of memory %.2f GB/s\n", r->kernels->level, mix, read_rate);
-        for (size_t i = 0; i < COUNT(ms); i++) {
+        const double mix = r->quant->is_float ? 0 : mix_rate(r->kernels->level, r->quant);
+        if (mix > 0) printf("%s: arithmetic of rule e from registers %.0f GOPS\n", r->kernels->level, mix);
+        for (size_t i = 0; i < (c->quick ? 3 : COUNT(ms)); i++) {
+            const double read_rate = POOL_BYTES / best_seconds(read_pool, (void *)(uintptr_t)r->pool) * 1e-9;
             r->act.m = ms[i];
             r->n_rows = BENCH_ROWS;
             r->n_copies = ms[i] <= 4 ? (uint32_t)(POOL_BYTES / r->matrix_bytes) : 1; /* where memory counts, all that is in none of the caches */
             while (2.0 * ms[i] * r->n_rows * k > 6e9) r->n_rows /= 2;                /* enough rows for the rate, fewer seconds */
             const double s = best_seconds(run_copies, r) / r->n_copies;
             const double gops = 2.0 * ms[i] * r->n_rows * k / s * 1e-9, rate = (double)r->row_bytes * r->n_rows / s * 1e-9;
-            printf("matmul %-5s %5u x %-5u m %-4u %-11s %8.1f GOPS, %3.0f %% of its arithmetic; %6.2f GB/s, %3.0f %% of read\n", r->quant->name, BENCH_ROWS, k,
-                ms[i], r->kernels->level, gops, mix > 0 ? 100 * gops / mix : 0, rate, 100 * rate / read_rate);
+            printf("matmul %-5s %5u x %-5u m %-4u %-11s %8.1f GOPS, %3.0f %% of its arithmetic; %6.2f GB/s, %3.0f %% of a read at %.2f\n", r->quant->name,
+                BENCH_ROWS, k, ms[i], r->kernels->level, gops, mix > 0 ? 100 * gops / mix : 0, rate, 100 * rate / read_rate, read_rate);
             fflush(stdout);
         }
     }
@@ -503,7 +505,7 @@ void bench_matmul(struct check *c)
     r.act.s16 = malloc(BENCH_M * MAX_K / 16 * sizeof(float));
     make_acts(c, ACTS_RANDOM, &r.act);
     for (uint32_t i = 0; (r.quant = wr_quant_at(i)) != NULL; i++) {
-        for (size_t j = 0; j < COUNT(ks) && !r.quant->is_float; j++) {
+        for (size_t j = 0; j < (c->quick ? 1 : COUNT(ks)); j++) {
             r.act.k = ks[j];
             r.row_bytes = ks[j] / r.quant->block_elems * r.quant->block_bytes;
             r.matrix_bytes = r.row_bytes * BENCH_ROWS;

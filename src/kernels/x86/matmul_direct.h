@@ -184,16 +184,56 @@ ALWAYS_INLINE void direct(const enum layout layout, const unsigned m, const bool
     }
 }
 
-/* A format's direct products: of 1, 2, 4 activation rows, and of 1 with --precise. */
-#define DIRECT(name, layout)                                                                                                                                   \
-    NEVER_INLINE void name##_1(const struct direct_call *call) { direct(layout, 1, false, call); }                                                             \
-    NEVER_INLINE void name##_2(const struct direct_call *call) { direct(layout, 2, false, call); }                                                             \
-    NEVER_INLINE void name##_4(const struct direct_call *call) { direct(layout, 4, false, call); }                                                             \
-    NEVER_INLINE void name##_precise(const struct direct_call *call) { direct(layout, 1, true, call); }
-#define DIRECT_ROW(name)                                                                                                                                       \
-    {                                                                                                                                                          \
-        name##_1, name##_2, name##_4, name##_precise                                                                                                           \
+/* Rule f. */
+ALWAYS_INLINE void direct_floats(const enum wr_type type, const unsigned m, const struct direct_call *call)
+{
+    const struct wr_act *act = call->act;
+    const size_t panel_bytes = LANES * call->stride;
+    for (uint32_t panel = 0; panel < call->n_panels; panel++) {
+        struct rows w = rows_at(call->rows + panel * panel_bytes, call->stride);
+        const char *ahead = (const char *)call->rows + (panel + 1) * panel_bytes + FETCH_AHEAD;
+        const float *x = act->x, *end = x + act->k;
+        vf acc[DIRECT_M];
+        UNROLL for (unsigned i = 0; i < m; i++) acc[i] = vf_zero();
+        while (x < end) {
+            /* A whole line of one row after the other: where rows lie a power of two apart, the lines of all of them do not fit the first-level cache. */
+            vi v[4][4];
+            UNROLL for (int j = 0; j < 4; j++) { UNROLL for (size_t q = 0; q < 4; q++) v[q][j] = vi_row_pieces(&w, 16 * q, j); }
+            rows_step(&w, 64);
+            UNROLL for (int q = 0; q < 4; q++)
+            {
+                transpose4(v[q]);
+                UNROLL for (int j = 0; j < 4; j++)
+                {
+                    const vi d = v[q][j];
+                    const vf first = type == WR_TYPE_F32 ? vf_from_bits(d) : type == WR_TYPE_F16 ? vf_from_low_f16(d) : vf_from_bits(vi_left32(d, 16));
+                    UNROLL for (unsigned i = 0; i < m; i++) acc[i] = vf_fma(first, vf_set(x[i * act->ldx]), acc[i]);
+                    x++;
+                    if (j < LANES / 4) __asm__ volatile("prefetcht1 %0" : : "m"(ahead[(q * LANES / 4 + j) * 64]));
+                    if (type == WR_TYPE_F32) continue;
+                    const vf second = type == WR_TYPE_F16 ? vf_from_low_f16(vi_right32(d, 16)) : vf_from_bits(vi_and(d, vi_set32((int32_t)0xffff0000)));
+                    UNROLL for (unsigned i = 0; i < m; i++) acc[i] = vf_fma(second, vf_set(x[i * act->ldx]), acc[i]);
+                    x++;
+                }
+            }
+            ahead += 64 * LANES;
+        }
+        UNROLL for (unsigned i = 0; i < m; i++) vf_store(call->y + i * call->ldy + panel * LANES, acc[i]);
     }
+}
+
+/* A format's direct products: of 1, 2, 4 activation rows, and of 1 with --precise. */
+#define DIRECT_(name, m, ...)                                                                                                                                  \
+    NEVER_INLINE void name##_##m(const struct direct_call *call) { __VA_ARGS__; }
+#define DIRECT(name, layout)                                                                                                                                   \
+    DIRECT_(name, 1, direct(layout, 1, false, call))                                                                                                           \
+    DIRECT_(name, 2, direct(layout, 2, false, call))                                                                                                           \
+    DIRECT_(name, 4, direct(layout, 4, false, call))                                                                                                           \
+    DIRECT_(name, precise, direct(layout, 1, true, call))
+#define DIRECT_FLOATS(name, type)                                                                                                                              \
+    DIRECT_(name, 1, direct_floats(type, 1, call))                                                                                                             \
+    DIRECT_(name, 2, direct_floats(type, 2, call))                                                                                                             \
+    DIRECT_(name, 4, direct_floats(type, 4, call))
 DIRECT(direct_q4_0, FORMAT_Q4_0)
 DIRECT(direct_q4_1, FORMAT_Q4_1)
 DIRECT(direct_q5_0, FORMAT_Q5_0)
@@ -204,55 +244,87 @@ DIRECT(direct_q3_k, FORMAT_Q3_K)
 DIRECT(direct_q4_k, FORMAT_Q4_K)
 DIRECT(direct_q5_k, FORMAT_Q5_K)
 DIRECT(direct_q6_k, FORMAT_Q6_K)
+DIRECT_FLOATS(direct_f32, WR_TYPE_F32)
+DIRECT_FLOATS(direct_f16, WR_TYPE_F16)
+DIRECT_FLOATS(direct_bf16, WR_TYPE_BF16)
 
-typedef void direct_fn(const struct direct_call *);
-static direct_fn *const directs[][4] = {
-    [FORMAT_Q4_0] = DIRECT_ROW(direct_q4_0),
-    [FORMAT_Q4_1] = DIRECT_ROW(direct_q4_1),
-    [FORMAT_Q5_0] = DIRECT_ROW(direct_q5_0),
-    [FORMAT_Q5_1] = DIRECT_ROW(direct_q5_1),
-    [FORMAT_Q8_0] = DIRECT_ROW(direct_q8_0),
-    [FORMAT_Q2_K] = DIRECT_ROW(direct_q2_k),
-    [FORMAT_Q3_K] = DIRECT_ROW(direct_q3_k),
-    [FORMAT_Q4_K] = DIRECT_ROW(direct_q4_k),
-    [FORMAT_Q5_K] = DIRECT_ROW(direct_q5_k),
-    [FORMAT_Q6_K] = DIRECT_ROW(direct_q6_k),
+static const struct direct_way {
+    uint32_t id;
+    void (*run[3])(const struct direct_call *); /* of 1, 2, 4 rows */
+    void (*precise)(const struct direct_call *);
+} direct_ways[] = {
+#define DIRECT_WAY(id, name)                                                                                                                                   \
+    {                                                                                                                                                          \
+        id, {name##_1, name##_2, name##_4}, name##_precise                                                                                                     \
+    }
+#define DIRECT_FLOATS_WAY(id, name)                                                                                                                            \
+    {                                                                                                                                                          \
+        id, {name##_1, name##_2, name##_4}, NULL                                                                                                               \
+    }
+    DIRECT_WAY(WR_TYPE_Q4_0, direct_q4_0),
+    DIRECT_WAY(WR_TYPE_Q4_1, direct_q4_1),
+    DIRECT_WAY(WR_TYPE_Q5_0, direct_q5_0),
+    DIRECT_WAY(WR_TYPE_Q5_1, direct_q5_1),
+    DIRECT_WAY(WR_TYPE_Q8_0, direct_q8_0),
+    DIRECT_WAY(WR_TYPE_Q2_K, direct_q2_k),
+    DIRECT_WAY(WR_TYPE_Q3_K, direct_q3_k),
+    DIRECT_WAY(WR_TYPE_Q4_K, direct_q4_k),
+    DIRECT_WAY(WR_TYPE_Q5_K, direct_q5_k),
+    DIRECT_WAY(WR_TYPE_Q6_K, direct_q6_k),
+    DIRECT_FLOATS_WAY(WR_TYPE_F32, direct_f32),
+    DIRECT_FLOATS_WAY(WR_TYPE_F16, direct_f16),
+    DIRECT_FLOATS_WAY(WR_TYPE_BF16, direct_bf16),
 };
 
-/* The full panels of n_rows, if there is a direct way. Returns the rows done. */
-static uint32_t run_direct(const struct product *p, const uint8_t *rows, size_t stride, uint32_t n_rows, float *y, size_t ldy)
+/* What does not depend on the weights, into the work space. False if it does not fit. */
+static bool prepare_direct(const struct product *p, struct direct_call *call)
 {
     const struct wr_act *act = p->act;
-    struct direct_call call = {.rows = rows, .stride = stride, .n_panels = n_rows / LANES, .y = y, .ldy = ldy};
     int32_t *start = (int32_t *)(void *)p->work;
-    const size_t n_groups = p->quant->is_float ? 0 : act->k / p->group, n_start = (act->m * n_groups + LANES - 1) / LANES * LANES;
+    const size_t n = act->m * (size_t)(act->k / p->group), n_start = (n + LANES - 1) / LANES * LANES;
     int16_t *pairs = (int16_t *)(void *)(start + n_start);
     const float *sums = p->group == 16 ? act->s16 : act->s;
-    if (p->format->layout == FORMAT_OTHER || call.n_panels == 0 || act->k < HEADS_AHEAD * WR_GROUP || act->m > (act->precise ? 1 : DIRECT_M)) return 0;
-    if (n_start * sizeof *start + (act->precise ? act->k * sizeof *pairs : 0) > sizeof *p->work) return 0;
-    const vf offset = vf_set(-(float)(BYTES_BY_PAIRS && p->format->bits == 8 && !act->precise ? 0 : p->format->offset));
-    for (size_t g = 0; g < n_start; g += LANES)
-        vi_store(start + g, vi_from_f32(vf_mul(offset, load_lanes(sums + g, (unsigned)(act->m * n_groups - g))))); /* exact */
+    if (n_start * sizeof *start + (act->precise ? act->k * sizeof *pairs : 0) > sizeof *p->work) return false;
+    const bool is_signed = BYTES_BY_PAIRS && p->format->bits == 8 && !act->precise;
+    const vf offset = vf_set(is_signed ? 0 : -(float)p->format->offset);
+    for (size_t g = 0; g < n; g += LANES) vi_store(start + g, vi_from_f32(vf_mul(offset, load_lanes(sums + g, (unsigned)(n - g))))); /* exact */
     for (size_t i = 0; i < act->k && act->precise; i += 4) {
         pairs[i] = act->q16[i];
         pairs[i + 1] = act->q16[i + 2];
         pairs[i + 2] = act->q16[i + 1];
         pairs[i + 3] = act->q16[i + 3];
     }
-    call.start = start;
-    call.pairs = pairs;
-    for (uint32_t i = 0; i < act->m;) {
-        const uint32_t left = act->m - i, kind = act->precise ? 3 : left >= 4 ? 2 : left >= 2 ? 1 : 0;
-        struct wr_act part = *act;
-        part.q8 += i * (size_t)act->k;
-        part.d += i * (size_t)(act->k / WR_GROUP);
-        part.s += i * (size_t)(act->k / WR_GROUP);
-        part.s16 += i * (size_t)(act->k / 16);
-        call.act = &part;
-        call.y = y + i * ldy;
-        call.start = start + i * n_groups;
-        directs[p->format->layout][kind](&call);
-        i += kind == 2 ? 4 : kind == 1 ? 2 : 1;
+    call->start = start;
+    call->pairs = pairs;
+    return true;
+}
+
+/* The full panels of n_rows, if there is a direct way. Returns the rows done. */
+static uint32_t run_direct(const struct product *p, const uint8_t *rows, size_t stride, uint32_t n_rows, float *y, size_t ldy)
+{
+    const struct direct_way *way = NULL;
+    for (size_t i = 0; i < sizeof direct_ways / sizeof direct_ways[0]; i++) {
+        if (direct_ways[i].id == p->quant->id) way = &direct_ways[i];
+    }
+    const bool is_float = p->quant->is_float;
+    struct wr_act act = *p->act;
+    struct direct_call call = {.act = &act, .rows = rows, .stride = stride, .n_panels = n_rows / LANES, .y = y, .ldy = ldy};
+    if (way == NULL || call.n_panels == 0 || act.m > (act.precise && !is_float ? 1 : DIRECT_M)) return 0;
+    if (is_float ? p->row_bytes % 64 != 0 : act.k < HEADS_AHEAD * WR_GROUP || !prepare_direct(p, &call)) return 0;
+    for (uint32_t done = 0, n; done < p->act->m; done += n) {
+        const uint32_t left = p->act->m - done, kind = left >= 4 ? 2 : left / 2;
+        n = 1u << kind;
+        (act.precise && !is_float ? way->precise : way->run[kind])(&call);
+        if (is_float) {
+            act.x += n * act.ldx;
+        } else if (!act.precise) {
+            act.q8 += n * (size_t)act.k;
+            act.d += n * (size_t)(act.k / WR_GROUP);
+            act.s += n * (size_t)(act.k / WR_GROUP);
+            act.s16 += n * (size_t)(act.k / 16);
+            call.start += n * (size_t)(act.k / p->group);
+        }
+        call.y += n * ldy;
     }
     return call.n_panels * LANES;
 }

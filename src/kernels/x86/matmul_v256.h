@@ -46,6 +46,7 @@ ALWAYS_INLINE vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
 ALWAYS_INLINE void vf_store(float *p, vf v) { _mm256_storeu_ps(p, v); }
 ALWAYS_INLINE vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
 ALWAYS_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+ALWAYS_INLINE vf vf_from_bits(vi v) { return _mm256_castsi256_ps(v); }
 ALWAYS_INLINE vf vf_from_f16(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128(p)); }
 ALWAYS_INLINE vf vf_from_low_f16(vi v) /* of each dword */
 {

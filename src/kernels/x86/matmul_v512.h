@@ -50,6 +50,7 @@ ALWAYS_INLINE vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
 ALWAYS_INLINE void vf_store(float *p, vf v) { _mm512_storeu_ps(p, v); }
 ALWAYS_INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 ALWAYS_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+ALWAYS_INLINE vf vf_from_bits(vi v) { return _mm512_castsi512_ps(v); }
 ALWAYS_INLINE vf vf_from_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(p)); }
 ALWAYS_INLINE vf vf_from_low_f16(vi v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); } /* of each dword */
 ALWAYS_INLINE vf vf_from_bf16(const void *p) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16)); }
