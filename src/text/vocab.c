@@ -173,6 +173,18 @@ void wr_vocab_close(struct wr_vocab *v)
 
 static inline uint64_t slot_of(const struct wr_vocab *v, uint64_t hash) { return (uint64_t)((unsigned __int128)wr_hash_mix(hash) * v->n_slots >> 64); }
 
+/* The next id at or behind slot *i whose text may be the one that was hashed, with *i behind it; -1, with *i at a free slot: there is none. Texts lie
+ * all over memory: bits of the hash beside the id say of nearly all others that they need not be looked at. */
+static int32_t next_candidate(const struct wr_vocab *v, uint64_t hash, uint64_t *i)
+{
+    uint32_t tag = (uint32_t)wr_hash_mix(hash) << WR_SLOT_ID_BITS;
+    for (uint32_t slot; (slot = v->slots[*i]) != 0;) {
+        *i = *i + 1 == v->n_slots ? 0 : *i + 1;
+        if ((slot ^ tag) >> WR_SLOT_ID_BITS == 0) return (int32_t)((slot ^ tag) - 1);
+    }
+    return -1;
+}
+
 static uint64_t hash_bytes(const char *bytes, size_t n)
 {
     uint64_t h = 0;
@@ -187,9 +199,11 @@ static bool text_is(const struct wr_vocab *v, uint32_t id, const char *bytes, si
 
 int32_t wr_vocab_find_hashed(const struct wr_vocab *v, uint64_t hash, const char *bytes, size_t n)
 {
-    for (uint64_t i = slot_of(v, hash); v->slots[i]; i = i + 1 == v->n_slots ? 0 : i + 1)
-        if (text_is(v, v->slots[i] - 1, bytes, n)) return (int32_t)(v->slots[i] - 1);
-    return -1;
+    int32_t id;
+    uint64_t i = slot_of(v, hash);
+    do id = next_candidate(v, hash, &i);
+    while (id >= 0 && !text_is(v, (uint32_t)id, bytes, n));
+    return id;
 }
 
 int32_t wr_vocab_find(const struct wr_vocab *v, const char *bytes, size_t n) { return n ? wr_vocab_find_hashed(v, hash_bytes(bytes, n), bytes, n) : -1; }
@@ -204,10 +218,11 @@ int32_t wr_vocab_find_piece(const struct wr_vocab *v, const uint8_t *bytes, size
         for (int k = 0; k < length; k++) h = wr_hash_step(h, text[k]);
     }
     /* A token whose bytes are the piece and whose text hashes like the piece's spelling is spelled so. */
-    for (uint64_t i = slot_of(v, h); v->slots[i]; i = i + 1 == v->n_slots ? 0 : i + 1) {
-        uint32_t id = v->slots[i] - 1, length = v->out_at[id + 1] - v->out_at[id];
+    uint64_t slot = slot_of(v, h);
+    for (int32_t id; (id = next_candidate(v, h, &slot)) >= 0;) {
+        uint32_t length = v->out_at[id + 1] - v->out_at[id];
         if (length == n && memcmp(v->out + v->out_at[id], bytes, n) == 0 && hash_bytes(v->raw + v->raw_at[id], v->raw_at[id + 1] - v->raw_at[id]) == h)
-            return wr_vocab_is_control(v, (int32_t)id) ? -1 : (int32_t)id;
+            return wr_vocab_is_control(v, id) ? -1 : id;
     }
     return -1;
 }
@@ -291,6 +306,36 @@ size_t wr_vocab_write_spaces(const char *text, size_t n, char *out)
     return length;
 }
 
+static int index_text(struct wr_vocab *v, uint32_t id, uint64_t hash, weir_err *err)
+{
+    const char *bytes = v->raw + v->raw_at[id];
+    size_t n = v->raw_at[id + 1] - v->raw_at[id];
+    uint64_t home = slot_of(v, hash), slot = home;
+    if (n == 0 || (v->by_score && v->type[id] == WR_TOKEN_BYTE)) return 0; /* never looked up by their text */
+    for (int32_t other; (other = next_candidate(v, hash, &slot)) >= 0;)
+        if (text_is(v, (uint32_t)other, bytes, n)) return 0;
+    if ((slot >= home ? slot - home : slot + v->n_slots - home) > MAX_PROBES)
+        return wr_err(err, WEIR_E_FORMAT, "token %u: too many texts of the vocabulary hash alike; is the file damaged?", id);
+    v->slots[slot] = (id + 1) ^ (uint32_t)wr_hash_mix(hash) << WR_SLOT_ID_BITS;
+    if (wr_vocab_is_special(v, (int32_t)id)) add_special(v, bytes, n, hash, v->type[id] == WR_TOKEN_USER);
+    return 0;
+}
+
+/* All texts at once, so that the slots of the next few, which lie all over memory, are on their way while one is put into its own. */
+static int index_texts(struct wr_vocab *v, weir_err *err)
+{
+    enum { AHEAD = 16 };
+    uint64_t hash[AHEAD];
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < v->n_tokens + AHEAD; i++) {
+        if (i >= AHEAD) rc = index_text(v, i - AHEAD, hash[i % AHEAD], err);
+        if (i >= v->n_tokens) continue;
+        hash[i % AHEAD] = hash_bytes(v->raw + v->raw_at[i], v->raw_at[i + 1] - v->raw_at[i]);
+        __builtin_prefetch(&v->slots[slot_of(v, hash[i % AHEAD])], 1);
+    }
+    return rc;
+}
+
 int wr_vocab_add_token(struct wr_vocab *v, const char *bytes, size_t n, int32_t type, weir_err *err)
 {
     uint32_t id = v->n_tokens;
@@ -310,12 +355,6 @@ int wr_vocab_add_token(struct wr_vocab *v, const char *bytes, size_t n, int32_t 
         bytes = text;
         n = (size_t)n_text;
     }
-    uint64_t hash = hash_bytes(bytes, n), slot = slot_of(v, hash);
-    bool known = n == 0 || (v->by_score && type == WR_TOKEN_BYTE); /* never looked up by their text */
-    for (uint32_t probes = 0; !known && v->slots[slot]; slot = slot + 1 == v->n_slots ? 0 : slot + 1) {
-        known = text_is(v, v->slots[slot] - 1, bytes, n);
-        if (++probes > MAX_PROBES) return wr_err(err, WEIR_E_FORMAT, "token %u: too many texts of the vocabulary hash alike; is the file damaged?", id);
-    }
     v->raw_at[id + 1] = v->raw_at[id] + (uint32_t)n;
     uint32_t n_out = (uint32_t)n;
     if (!v->by_score) {
@@ -329,10 +368,7 @@ int wr_vocab_add_token(struct wr_vocab *v, const char *bytes, size_t n, int32_t 
     if (v->by_score && type == WR_TOKEN_BYTE && v->bpe.byte_id[(uint8_t)bytes[0]] < 0) v->bpe.byte_id[(uint8_t)bytes[0]] = (int32_t)id;
     if (v->by_score && type != WR_TOKEN_BYTE && !wr_vocab_is_special(v, (int32_t)id))
         for (size_t i = 1; i < n; i++) wr_pair_set(v->joins, (uint8_t)bytes[i - 1], (uint8_t)bytes[i]);
-    if (known) return 0;
-    v->slots[slot] = id + 1;
-    if (wr_vocab_is_special(v, (int32_t)id)) add_special(v, bytes, n, hash, type == WR_TOKEN_USER);
-    return 0;
+    return v->n_tokens == v->config.n_tokens ? index_texts(v, err) : 0;
 }
 
 int wr_vocab_add_merge(struct wr_vocab *v, const char *bytes, size_t n, weir_err *err)
@@ -345,18 +381,18 @@ int wr_vocab_add_merge(struct wr_vocab *v, const char *bytes, size_t n, weir_err
     const char *space = n > 1 ? memchr(bytes + 1, ' ', n - 1) : NULL;
     if (!space) return wr_err(err, WEIR_E_FORMAT, "merge %u '%.*s' has no space (tokenizer.ggml.merges)", rank, shown, bytes);
     size_t n_left = (size_t)(space - bytes), n_right = n - n_left - 1;
-    int32_t left = wr_vocab_find(v, bytes, n_left), right = wr_vocab_find(v, space + 1, n_right);
+    /* The result's text is both pieces without the space: hashed in two parts, compared in two parts. */
+    uint64_t h_left = hash_bytes(bytes, n_left), h = h_left;
+    for (size_t i = 0; i < n_right; i++) h = wr_hash_step(h, (uint8_t)space[1 + i]);
+    __builtin_prefetch(&v->slots[slot_of(v, h)]);
+    int32_t left = wr_vocab_find_hashed(v, h_left, bytes, n_left), right = wr_vocab_find(v, space + 1, n_right);
     if (left < 0 || right < 0)
         return wr_err(err, WEIR_E_FORMAT, "merge %u '%.*s': its %s piece is no token (tokenizer.ggml.merges)", rank, shown, bytes, left < 0 ? "left" : "right");
-    /* The result's text is both pieces without the space: hashed in two parts, compared in two parts. */
-    uint64_t h = hash_bytes(bytes, n_left);
-    for (size_t i = 0; i < n_right; i++) h = wr_hash_step(h, (uint8_t)space[1 + i]);
     int32_t result = -1;
-    for (uint64_t i = slot_of(v, h); v->slots[i] && result < 0; i = i + 1 == v->n_slots ? 0 : i + 1) {
-        uint32_t id = v->slots[i] - 1;
+    uint64_t slot = slot_of(v, h);
+    for (int32_t id; result < 0 && (id = next_candidate(v, h, &slot)) >= 0;) {
         const char *text = v->raw + v->raw_at[id];
-        if (v->raw_at[id + 1] - v->raw_at[id] == n - 1 && memcmp(text, bytes, n_left) == 0 && memcmp(text + n_left, space + 1, n_right) == 0)
-            result = (int32_t)id;
+        if (v->raw_at[id + 1] - v->raw_at[id] == n - 1 && memcmp(text, bytes, n_left) == 0 && memcmp(text + n_left, space + 1, n_right) == 0) result = id;
     }
     if (result < 0) return wr_err(err, WEIR_E_FORMAT, "merge %u '%.*s': its result is no token (tokenizer.ggml.merges)", rank, shown, bytes);
     if (!wr_bpe_add(&v->bpe, (uint32_t)left, (uint32_t)right, rank, (uint32_t)result))

@@ -25,6 +25,8 @@ static inline uint64_t wr_hash_mix(uint64_t h)
 }
 static inline uint64_t wr_hash_bit(uint64_t h) { return UINT64_C(1) << (wr_hash_mix(h) & 63); }
 
+#define WR_SLOT_ID_BITS 25 /* ids are below 2^24 */
+
 struct wr_vocab {
     struct wr_vocab_config config;   /* strings not kept */
     bool by_score;                   /* model "llama"; row and pretok are "gpt2"'s */
@@ -38,7 +40,7 @@ struct wr_vocab {
     char *raw, *out;  /* token texts as in the file, one after the other; and as the bytes they stand for. by_score: the same pool */
     uint32_t *rank;   /* by_score: [n] falling score as a rising number */
     uint32_t max_out; /* longest token in bytes */
-    uint32_t *slots;  /* [n_slots] id + 1, 0 empty: by text as in the file */
+    uint32_t *slots;  /* [n_slots] by text as in the file: id + 1 in WR_SLOT_ID_BITS, above it as many bits of the hash as there is room; 0: empty */
     uint64_t n_slots;
     struct wr_bpe bpe;
     struct wr_special_class *classes; /* [n_classes], longest first */
