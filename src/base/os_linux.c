@@ -16,7 +16,7 @@
 #include "base/team.h"
 
 #define NO_LIMIT UINT64_MAX
-#define PATH_BYTES 4096
+#define PATH_BYTES 1024 /* a group with a longer path sets no limit here: all of this fits a stack of 64 KiB, under its callers */
 
 uint64_t wr_clock_ns(void)
 {
@@ -37,16 +37,15 @@ struct reader {
     int fd;
     size_t at, filled;
     char buffer[1024];
-    char line[PATH_BYTES * 2]; /* mountinfo holds two paths; a longer line is cut */
+    char line[PATH_BYTES * 4]; /* mountinfo holds two paths; a longer line is cut. Also the path that is opened */
 };
 
 /* Opens root + path, or root + the group's folder + path. */
 static bool reader_open(struct reader *r, const char *root, const struct cgroup *c, const char *path)
 {
-    char full[PATH_BYTES * 3];
-    int n = snprintf(full, sizeof full, "%s%s%s%s", root, c != NULL ? c->mount : "", c != NULL ? c->group : "", path);
+    int n = snprintf(r->line, sizeof r->line, "%s%s%s%s", root, c != NULL ? c->mount : "", c != NULL ? c->group : "", path);
     r->at = r->filled = 0;
-    r->fd = n > 0 && (size_t)n < sizeof full ? open(full, O_RDONLY | O_CLOEXEC) : -1;
+    r->fd = n > 0 && (size_t)n < sizeof r->line ? open(r->line, O_RDONLY | O_CLOEXEC) : -1;
     return r->fd >= 0;
 }
 

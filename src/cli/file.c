@@ -33,6 +33,8 @@ int wr_cli_file_open(struct wr_outfile *file, const char *path, struct wr_ledger
 
 void wr_cli_file_discard(struct wr_outfile *file)
 {
+    /* Removed while a second signal still would; its name is freed when no signal looks at it any more. */
+    if (file->part && !file->committed) unlink(file->part);
     wr_cli_doomed_file(NULL);
     wr_outfile_discard(file);
 }

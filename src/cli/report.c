@@ -23,10 +23,10 @@ static json_t *accounts_json(const weir_plan_info *info)
     return all;
 }
 
-static json_t *memory_json(const weir_plan_info *info, uint64_t peak_rss)
+static json_t *memory_json(const weir_plan_info *info, json_t *peak_rss)
 {
-    return json_pack("{s:I, s:o, s:I, s:I, s:o}", "budget", (json_int_t)info->budget, "budget_origin", wr_cli_json_string(info->budget_origin), "peak_rss",
-        (json_int_t)peak_rss, "peak_predicted", (json_int_t)info->peak_predicted, "accounts", accounts_json(info));
+    return json_pack("{s:I, s:o, s:o, s:I, s:o}", "budget", (json_int_t)info->budget, "budget_origin", wr_cli_json_string(info->budget_origin), "peak_rss",
+        peak_rss, "peak_predicted", (json_int_t)info->peak_predicted, "accounts", accounts_json(info));
 }
 
 static json_t *residency_json(const weir_plan_info *info)
@@ -78,7 +78,7 @@ void wr_cli_report_json(struct wr_cli *cli, const struct wr_cli_result *result)
     wr_cli_json_add(out, "finish", json_string(wr_cli_finish_name(result->finish)));
     wr_cli_json_add(out, "n_prompt", json_integer((json_int_t)result->n_prompt));
     wr_cli_json_add(out, "n_generated", json_integer((json_int_t)result->n_ids));
-    wr_cli_json_add(out, "memory", memory_json(info, wr_os_usage().peak_rss_bytes));
+    wr_cli_json_add(out, "memory", memory_json(info, json_integer((json_int_t)wr_os_usage().peak_rss_bytes)));
     wr_cli_json_add(out, "io",
         json_pack("{s:o, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:I, s:o, s:f}", "engine", wr_cli_json_string(io.engine),
             "direct", io.direct, "bytes_read", (json_int_t)io.bytes_read, "bytes_written", (json_int_t)io.bytes_written, "reads", (json_int_t)io.reads,
@@ -189,7 +189,7 @@ void wr_cli_report_plan_json(struct wr_cli *cli, const weir_plan_info *info)
     wr_cli_json_add(out, "layers", json_integer(info->n_layer));
     wr_cli_json_add(out, "file_bytes", json_integer((json_int_t)info->file_bytes));
     wr_cli_json_add(out, "weight_bytes", json_integer((json_int_t)info->weight_bytes));
-    wr_cli_json_add(out, "memory", memory_json(info, info->peak_predicted));
+    wr_cli_json_add(out, "memory", memory_json(info, json_null()));
     wr_cli_json_add(out, "residency", residency_json(info));
     wr_cli_json_add(out, "kv", kv_json(info));
     wr_cli_json_add(out, "io",

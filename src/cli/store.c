@@ -11,10 +11,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MANIFEST_MAX (256u << 10) /* real ones have 1 to 200 KiB */
-#define MANIFEST_PARTS_MAX 8192u  /* objects and arrays in it, each of which takes far more memory than its two bytes */
-#define ENTRIES_MAX 20000u        /* looked at in all: a folder that holds itself ends too */
-#define HUB_DEPTH 3               /* folders below a snapshot */
+#define MANIFEST_MAX (256u << 10)             /* real ones have 1 to 200 KiB */
+#define MANIFEST_PARTS_MAX 8192u              /* objects and arrays in it, each of which takes far more memory than its two bytes */
+#define ENTRIES_MAX 20000u                    /* looked at in all: a folder that holds itself ends too */
+#define HUB_DEPTH 3                           /* folders below a snapshot */
+#define SMALL_FRAME __attribute__((noinline)) /* inlined, the paths of all of them would lie on the stack at once */
 #define OLLAMA_HOST "registry.ollama.ai"
 #define OLLAMA_NAMESPACE "library"
 
@@ -154,7 +155,7 @@ static int open_folder(struct walk *walk, const char *path, const char *name, DI
 
 /* ---- weir's folder --------------------------------------------------------------------- */
 
-static int walk_weir(struct walk *walk, const char *root)
+SMALL_FRAME static int walk_weir(struct walk *walk, const char *root)
 {
     char path[WR_CLI_PATH];
     DIR *folder;
@@ -277,25 +278,32 @@ static int read_manifest(struct wr_cli *cli, const char *root, const char *manif
     return 0;
 }
 
-/* manifests/HOST/NAMESPACE/NAME/TAG: `depth` names are known, name[0..depth). */
-static int walk_manifests(struct walk *walk, const char *root, const char *at, const char *name[4], size_t depth)
+SMALL_FRAME static int found_manifest(struct walk *walk, const char *root, const char *path, const char *name[4])
 {
-    char path[WR_CLI_PATH], full[1200], model[WR_CLI_PATH];
+    char full[1200], model[WR_CLI_PATH];
+    bool host = strcmp(name[0], OLLAMA_HOST) != 0, space = host || strcmp(name[1], OLLAMA_NAMESPACE) != 0;
+    snprintf(full, sizeof full, "ollama:%s%s%s%s%s:%s", host ? name[0] : "", host ? "/" : "", space ? name[1] : "", space ? "/" : "", name[2], name[3]);
+    weir_err why;
+    int bad = read_manifest(walk->cli, root, path, model, &why);
+    return bad ? found(walk, full, path, why.text) : found(walk, full, model, NULL);
+}
+
+/* manifests/HOST/NAMESPACE/NAME/TAG: `depth` names are known, name[0..depth). at[WR_CLI_PATH]: grown on the way down, as it was at the end. */
+static int walk_manifests(struct walk *walk, const char *root, char *at, const char *name[4], size_t depth)
+{
     DIR *folder;
     int code = open_folder(walk, at, "ollama:", &folder);
     if (!folder) return code;
     while (code == 0 && (name[depth] = next(walk, folder))) {
-        if (!join(path, at, name[depth])) continue;
-        if (depth < 3) {
-            code = walk_manifests(walk, root, path, name, depth + 1);
-            continue;
-        }
-        if (is_folder(path)) continue;
-        bool host = strcmp(name[0], OLLAMA_HOST) != 0, space = host || strcmp(name[1], OLLAMA_NAMESPACE) != 0;
-        snprintf(full, sizeof full, "ollama:%s%s%s%s%s:%s", host ? name[0] : "", host ? "/" : "", space ? name[1] : "", space ? "/" : "", name[2], name[3]);
-        weir_err why;
-        int bad = read_manifest(walk->cli, root, path, model, &why);
-        code = bad ? found(walk, full, path, why.text) : found(walk, full, model, NULL);
+        size_t n = strlen(at), more = strlen(name[depth]) + 2;
+        if (n + more > WR_CLI_PATH) continue;
+        at[n] = '/';
+        memcpy(at + n + 1, name[depth], more - 1);
+        if (depth < 3)
+            code = walk_manifests(walk, root, at, name, depth + 1);
+        else if (!is_folder(at))
+            code = found_manifest(walk, root, at, name);
+        at[n] = 0;
     }
     closedir(folder);
     return code;
@@ -378,7 +386,7 @@ static int resolve_ollama(struct wr_cli *cli, const char *given, char *path, wei
 /* ---- the hub's cache ------------------------------------------------------------------- */
 
 /* The snapshot of a repository: the one that refs/main names, or the only one. */
-static int find_snapshot(struct wr_cli *cli, const char *repository, char *snapshot, weir_err *err)
+SMALL_FRAME static int find_snapshot(struct wr_cli *cli, const char *repository, char *snapshot, weir_err *err)
 {
     char path[WR_CLI_PATH], *revision = NULL;
     const char *label = wr_file_label(repository);
@@ -412,7 +420,7 @@ struct files { /* the .gguf files of a snapshot: names below it, NUL after NUL *
 };
 
 /* at: a folder of the snapshot; skip: bytes of the snapshot's own path with its slash. */
-static int collect(struct files *files, const char *at, size_t skip, int depth, weir_err *err)
+SMALL_FRAME static int collect(struct files *files, const char *at, size_t skip, int depth, weir_err *err)
 {
     char path[WR_CLI_PATH];
     DIR *folder = opendir(at);
@@ -510,7 +518,7 @@ static int resolve_hub(struct wr_cli *cli, const char *given, char *path, weir_e
     return code;
 }
 
-static int found_files(struct walk *walk, const char *name, const char *snapshot, const struct files *files)
+SMALL_FRAME static int found_files(struct walk *walk, const char *name, const char *snapshot, const struct files *files)
 {
     char full[WR_CLI_PATH], path[WR_CLI_PATH];
     const char *file = files->names;
@@ -523,7 +531,7 @@ static int found_files(struct walk *walk, const char *name, const char *snapshot
     return code;
 }
 
-static int walk_hub(struct walk *walk, const char *root)
+SMALL_FRAME static int walk_hub(struct walk *walk, const char *root)
 {
     char repository[WR_CLI_PATH], snapshot[WR_CLI_PATH], name[300];
     const char *folder_name;

@@ -184,12 +184,15 @@ int wr_plan_read(weir_plan **out, const char *path, const weir_options *options,
     }
     memcpy(p->path, path, strlen(path) + 1);
     /* What is kept of a header that would take the whole budget is refused while it is read. */
-    uint64_t budget = options->memory_bytes, process = options->process_bytes;
-    if (budget != 0) wr_ledger_limit(&p->ledger, WR_ACCOUNT_META, budget > 2 * process ? budget - process : process);
+    rc = choose_budget(p, err);
+    if (rc < 0) goto fail;
+    uint64_t budget = p->options.memory_bytes, process = options->process_bytes;
+    wr_ledger_limit(&p->ledger, WR_ACCOUNT_META, budget > 2 * process ? budget - process : process);
     /* Text needs the header alone, which is never read directly. */
     rc = wr_catalog_open(&p->catalog, path, text_only ? WEIR_DIRECT_OFF : options->direct, &p->ledger, &p->log, err);
     if (rc == 0 && !text_only) rc = wr_model_open(&p->model, &p->catalog, &p->ledger, err);
     if (rc == 0) rc = read_vocab_config(p, err);
+    if (rc == WEIR_E_BUDGET && options->memory_bytes == 0) wr_err_prefix(err, rc, "budget %s", p->budget_origin);
     if (rc == WEIR_E_BUDGET) wr_err_prefix(err, rc, "%s: header", wr_file_label(path));
     if (rc < 0) goto fail;
     wr_ledger_limit(&p->ledger, WR_ACCOUNT_META, UINT64_MAX);
@@ -230,8 +233,6 @@ int weir_plan_open(weir_plan **out, const char *path, const weir_options *option
     if (p->options.n_threads == 0) p->options.n_threads = wr_cpu_count();
     if (options->n_ctx > hp->n_ctx_trained)
         wr_log(&p->log, WEIR_LOG_WARN, "context %u is longer than the %u positions the model was trained for", options->n_ctx, hp->n_ctx_trained);
-    rc = choose_budget(p, err);
-    if (rc < 0) goto fail;
     in.budget = p->options.memory_bytes;
     in.n_threads = p->options.n_threads;
     in.kv_bytes_per_position = wr_kv_position_bytes((enum wr_kv_type)options->kv, hp->n_layer, hp->n_head_kv, hp->head_dim);

@@ -78,7 +78,7 @@ static const char *direct_alignment(int fd, uint32_t *align)
 }
 
 /* Sets fd_direct and align. NULL: it worked; else the reason, and errno_value (0: none). */
-static const char *open_direct(struct wr_file *file, int *errno_value)
+__attribute__((noinline)) static const char *open_direct(struct wr_file *file, int *errno_value)
 {
     _Alignas(WR_IO_ALIGN) uint8_t first[WR_IO_ALIGN];
     struct stat st;

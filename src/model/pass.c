@@ -178,6 +178,15 @@ struct activate {
 
 static const float *norm_weight(const struct wr_pass *p, uint32_t norm) { return norm != WR_NO_WEIGHT ? wr_pager_vector(p->pager, norm) : NULL; }
 
+/* The head's rows are gathered: its row is the row-th that wants logits. */
+static uint32_t position_of(const struct wr_pass *p, uint32_t row)
+{
+    uint32_t i = 0;
+    if (!p->gathered) return p->rows[row].position;
+    while (!p->rows[i].logits || row-- > 0) i++;
+    return p->rows[i].position;
+}
+
 static void activate_row(struct wr_pass *p, uint32_t row, void *arg)
 {
     const struct activate *a = arg;
@@ -186,7 +195,7 @@ static void activate_row(struct wr_pass *p, uint32_t row, void *arg)
     bool finite = a->k % WR_GROUP == 0 ? p->kernels->quantize(&p->act, row) : p->kernels->all_finite(to, a->k);
     if (!finite)
         wr_pass_fail(
-            p, WEIR_E_NONFINITE, "an activation of position %u is not finite: the weights are damaged or not of this architecture", p->rows[row].position);
+            p, WEIR_E_NONFINITE, "an activation of position %u is not finite: the weights are damaged or not of this architecture", position_of(p, row));
 }
 
 bool wr_pass_activate(struct wr_pass *p, const float *from, size_t ld, uint32_t norm, float *to, size_t to_ld, uint32_t k)
@@ -264,6 +273,7 @@ static int run_head(struct wr_pass *p, wr_head_fn *fn, void *user, weir_err *err
     }
     if (n_want == 0) return 0;
     p->m = n_want;
+    p->gathered = true;
     int rc = 0;
     if (!wr_pass_activate(p, p->x, hp->n_embd, p->model->output_norm, p->h, p->h_width, hp->n_embd)) goto failed;
     uint32_t words_per_item = wr_pager_item_rows(p->pager, p->model->output), n_all = wr_pager_items(p->pager, p->model->output);
@@ -298,6 +308,7 @@ int wr_pass_run(struct wr_pass *p, const struct wr_pass_row *rows, uint32_t m, w
 {
     p->rows = rows;
     p->m = m;
+    p->gathered = false;
     atomic_store(&p->failed, 0);
     wr_pager_begin(p->pager, fn != NULL);
     wr_guard_enter("a pass");

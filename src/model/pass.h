@@ -36,6 +36,7 @@ struct wr_pass {
 
     const struct wr_pass_row *rows;
     uint32_t m;
+    bool gathered; /* the rows at work are those that want logits, in order */
     /* Scratch, [max_rows][width] each. */
     float *x, *h, *g, *u; /* n_embd; max(n_embd, heads); max(q + k + v, n_ff); max(n_ff, n_embd) */
     size_t h_width, g_width, u_width;

@@ -208,7 +208,8 @@ def numbers(value):
 def check_estimate(model, kv, context, say, most):
     plan = weir_json("plan", model, "-c", context, "--kv", kv, "--memory", "1T")
     assert all(math.isfinite(x) and x >= 0 for x in numbers(plan)), plan
-    predicted = plan["memory"]["peak_rss"]
+    assert plan["memory"]["peak_rss"] is None
+    predicted = plan["memory"]["peak_predicted"]
     assert predicted <= sum(account["reserved"] for account in plan["memory"]["accounts"].values())
     if predicted > most:
         return f"{context} {kv}: {predicted / MIB:.0f} predicted, not run"

@@ -170,3 +170,16 @@ def test_e9_drafts_are_refused(tmp_path, words):
     done = weir("run", model, "x", "-n", 1, *words, expect=2)
     assert words[0] in done.err and done.out == b"", done.show()
     assert "--draft" not in weir("help", "run", expect=0).out.decode()
+
+
+def test_final_norm_not_finite(tmp_path):
+    """The error names the position that wanted logits, the last one of the prompt."""
+    def change(name, x):
+        if name == "output_norm.weight":
+            x = x.copy()
+            x[3] = np.inf
+        return x
+
+    n_prompt = weir_json("run", tiny_model.write(tmp_path / "whole.gguf", "Q8_0"), "hello there", "--raw", "-n", 1)["n_prompt"]
+    damaged = weir("run", tiny_model.write(tmp_path / "damaged.gguf", "Q8_0", change=change), "hello there", "--raw", "-n", 1, expect=1)
+    assert n_prompt > 1 and f"an activation of position {n_prompt - 1} is not finite" in damaged.err, damaged.show()

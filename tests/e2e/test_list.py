@@ -277,3 +277,12 @@ def test_names_that_are_not_utf8(stores, tiny):
     table = weir("list", env=stores.env, expect=0).out
     assert len(table.splitlines()) == 5 and b"\x1b" not in table and b"\x07" not in table
     assert weir_json("plan", b"m\xff\xfe", env=stores.env)["file_bytes"] == tiny.stat().st_size
+
+
+def test_small_stack(stores, tiny):
+    """64 KiB of stack are enough to find models and to plan."""
+    stores.pull("registry.ollama.ai/library/tiny/latest", tiny)
+    stores.download("org/tiny", {"deep/in/tiny.gguf": tiny})
+    for arguments in (("list", "--json"), ("plan", "ollama:tiny", "--json")):
+        small = weir_measured(*arguments, stack=64 << 10, env=stores.env, expect=0)
+        assert small.json.keys() == weir_json(*arguments[:-1], env=stores.env).keys()
