@@ -3,6 +3,8 @@
 
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /*
  * Mean negative log likelihood of ids[i + 1] after ids[i], natural log: log(sum_v exp(x_v)) - x_target in double. The sum runs
@@ -167,6 +169,17 @@ static void report(struct eval *eval, uint64_t hash)
     wr_cli_json_end(out);
 }
 
+/* A mistyped command line must not cost the text. */
+static int check_output(const struct wr_cli_args *args, weir_err *err)
+{
+    const char *out = args->value[WR_CLI_LOGITS], *in = args->value[args->count[WR_CLI_IDS] ? WR_CLI_IDS : WR_CLI_FILE];
+    bool file = (args->count[WR_CLI_IDS] || args->count[WR_CLI_FILE]) && strcmp(in, "-") != 0;
+    struct stat from, to;
+    if (stat(out, &to) != 0 || (file ? stat(in, &from) : fstat(STDIN_FILENO, &from)) != 0) return 0;
+    if (from.st_dev != to.st_dev || from.st_ino != to.st_ino) return 0;
+    return wr_err(err, WEIR_E_OPEN, "%s: is the input, which --logits would replace; choose another name", wr_file_label(out));
+}
+
 static int evaluate(struct eval *eval, weir_err *err)
 {
     struct wr_cli *cli = eval->cli;
@@ -199,6 +212,7 @@ int wr_cli_cmd_eval(struct wr_cli *cli, weir_err *err)
     if (code == 0 && next < cli->args.n_positional)
         code = wr_err(err, WEIR_E_USAGE, "'%.60s' is one argument too many; eval takes its text from -f FILE or standard input", cli->args.positional[next]);
     if (code == 0 && cli->args.count[WR_CLI_HASH] && !eval.dump) code = wr_err(err, WEIR_E_USAGE, "--hash is of the file of --logits: give both");
+    if (code == 0 && eval.dump) code = check_output(&cli->args, err);
     if (code == 0) code = wr_cli_engine_options(cli, err);
     if (code == 0) code = weir_plan_open(&eval.plan, eval.model, &cli->options, err);
     if (code == 0) code = read_ids(&eval, next, err);

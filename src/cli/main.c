@@ -81,13 +81,19 @@ static void report(struct wr_cli *cli, int code, weir_err *err)
     (void)wr_cli_flush(&cli->err, NULL);
 }
 
+static struct wr_cli cli = {.out = {.fd = STDOUT_FILENO}, .err = {.fd = STDERR_FILENO}};
+
+static void *json_alloc(size_t n) { return wr_mem_alloc(&cli.ledger, WR_ACCOUNT_TEXT, n, NULL); }
+
 int main(int argc, char **argv)
 {
-    static struct wr_cli cli = {.out = {.fd = STDOUT_FILENO}, .err = {.fd = STDERR_FILENO}};
     weir_err err = {0};
     hold_standard_descriptors();
     wr_cli_signals_init();
     wr_ledger_init(&cli.ledger);
+    /* JSON counts as the command's text, also what the library makes of messages. Here, since the setting is of the whole process: a library
+     * that made it would change the program around it. */
+    json_set_alloc_funcs(json_alloc, wr_mem_free);
     const char *terminal = getenv("TERM");
     wr_cli_progress_init(&cli, isatty(STDERR_FILENO) && terminal && strcmp(terminal, "dumb") != 0);
     cli.out.terminal = isatty(STDOUT_FILENO);

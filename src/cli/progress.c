@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/os.h"
 #include "base/team.h"
@@ -22,6 +23,8 @@ void wr_cli_progress_init(struct wr_cli *cli, bool terminal)
 {
     pthread_mutex_init(&cli->progress.lock, NULL);
     cli->progress.terminal = terminal;
+    struct stat out, err;
+    cli->progress.shared = fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 && out.st_dev == err.st_dev && out.st_ino == err.st_ino;
 }
 
 static void erase(struct wr_cli *cli)
@@ -73,6 +76,7 @@ static void print(struct wr_cli *cli, uint64_t now)
         cli->progress.window_ns[1] = now;
         cli->progress.window_bytes[1] = wr_os_usage().read_bytes;
     }
+    if (!terminal && cli->progress.shared && cli->out.written > 0) return; /* it would land in the middle of the text */
     uint64_t printed = cli->progress.printed_ns;
     if (terminal ? now - cli->progress.armed_ns < FIRST_NS || now - printed < TERMINAL_NS
                  : (printed ? now - printed < ELSEWHERE_NS : now - cli->progress.first_ns < FIRST_ELSEWHERE_NS))

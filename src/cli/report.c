@@ -2,6 +2,7 @@
 /* Planned beside measured: the JSON members that run and eval share, --stats, and the plan itself. docs/JSON.md lists every field. */
 #include "cli/cli.h"
 
+#include <errno.h>
 #include <string.h>
 #include "base/os.h"
 
@@ -74,7 +75,9 @@ void wr_cli_report_json(struct wr_cli *cli, const struct wr_cli_result *result)
     wr_cli_json_u64(out, "seed", result->seed);
     wr_cli_json_ids(out, "prompt_ids", result->prompt_ids, result->n_prompt);
     wr_cli_json_ids(out, "ids", result->ids, result->n_ids);
-    wr_cli_json_add(out, "text", wr_cli_json_text(result->text ? result->text : "", result->n_text));
+    json_t *text = wr_cli_json_text(result->text ? result->text : "", result->n_text);
+    if (!text) out->failed = ENOMEM; /* null would pass for an answer */
+    wr_cli_json_add(out, "text", text);
     wr_cli_json_add(out, "finish", json_string(wr_cli_finish_name(result->finish)));
     wr_cli_json_add(out, "n_prompt", json_integer((json_int_t)result->n_prompt));
     wr_cli_json_add(out, "n_generated", json_integer((json_int_t)result->n_ids));

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define MANIFEST_MAX (256u << 10)             /* real ones have 1 to 200 KiB */
-#define MANIFEST_PARTS_MAX 8192u              /* objects and arrays in it, each of which takes far more memory than its two bytes */
+#define MANIFEST_MEMORY (4u << 20)            /* for what it is parsed into, which takes up to a hundred times its bytes */
 #define ENTRIES_MAX 20000u                    /* looked at in all: a folder that holds itself ends too */
 #define HUB_DEPTH 3                           /* folders below a snapshot */
 #define SMALL_FRAME __attribute__((noinline)) /* inlined, the paths of all of them would lie on the stack at once */
@@ -243,18 +243,15 @@ static int read_manifest(struct wr_cli *cli, const char *root, const char *manif
     struct stat about;
     int code = read_small_file(manifest, MANIFEST_MAX, &cli->ledger, &bytes, &n, err);
     if (code) return code;
-    size_t n_parts = 0;
-    for (size_t i = 0; i < n; i++) n_parts += bytes[i] == '{' || bytes[i] == '[';
-    if (n_parts > MANIFEST_PARTS_MAX) {
-        wr_mem_free(bytes);
-        return wr_err(
-            err, WEIR_E_FORMAT, "%s: the manifest has %zu objects and arrays, at most %u are read; pull the model again", label, n_parts, MANIFEST_PARTS_MAX);
-    }
     json_error_t where;
+    wr_ledger_limit(&cli->ledger, WR_ACCOUNT_TEXT, wr_ledger_used(&cli->ledger, WR_ACCOUNT_TEXT) + MANIFEST_MEMORY);
     json_t *json = json_loadb(bytes, n, 0, &where);
+    wr_ledger_limit(&cli->ledger, WR_ACCOUNT_TEXT, UINT64_MAX); /* the model's plan sets one, later */
     wr_mem_free(bytes);
     if (json)
         code = model_layer(json, label, &digest, &size, err);
+    else if (where.line < 1 || json_error_code(&where) == json_error_out_of_memory)
+        code = wr_err(err, WEIR_E_FORMAT, "%s: the manifest takes more than %u MiB of memory; pull the model again", label, MANIFEST_MEMORY >> 20);
     else
         code = wr_err(err, WEIR_E_FORMAT, "%s: the manifest is not JSON (line %d); pull the model again", label, where.line);
     if (code == 0) {

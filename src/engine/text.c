@@ -16,7 +16,7 @@ static int too_dense(const weir_engine *e, weir_err *err)
 
 int weir_tokenize(weir_engine *e, const char *text, size_t n, bool special, bool bos, int32_t **ids, size_t *n_ids, weir_err *err)
 {
-    struct wr_tokenize how = {special, bos, SIZE_MAX};
+    struct wr_tokenize how = {special, bos, SIZE_MAX, e->plan->options.cancel};
     size_t n_dropped = 0, n_found = 0;
     int32_t *found = NULL;
     if (!e->text_only) {
@@ -59,10 +59,10 @@ int wr_engine_open_chat(weir_engine *e, weir_err *err)
     if (meta == NULL || meta->type != WR_META_STRING)
         return wr_err(err, WEIR_E_UNSUPPORTED, "%s: has no chat template; 'weir run --raw' takes a text as it is", wr_file_label(p->path));
     char *source = wr_mem_alloc(&p->ledger, WR_ACCOUNT_TEXT, meta->bytes + 1, err);
-    if (source == NULL) return err != NULL ? err->code : WEIR_E_NOMEM;
-    int rc = wr_catalog_string(&p->catalog, meta, source, err);
+    int rc = source == NULL ? err != NULL ? err->code : WEIR_E_NOMEM : wr_catalog_string(&p->catalog, meta, source, err);
     if (rc == 0) rc = wr_template_open(&e->chat, source, meta->bytes, &p->ledger, err);
     wr_mem_free(source);
+    if (rc == WEIR_E_BUDGET || rc == WEIR_E_NOMEM) wr_err_prefix(err, rc, "key tokenizer.chat_template of %llu bytes", (unsigned long long)meta->bytes);
     return rc < 0 ? wr_err_prefix(err, rc, "%s", wr_file_label(p->path)) : 0;
 }
 
@@ -99,7 +99,7 @@ int weir_chat_render(weir_engine *e, const weir_message *messages, size_t n, boo
         good = json_object_set(vars, "messages", list) == 0 && json_object_set_new(vars, "add_generation_prompt", json_boolean(add_generation_prompt)) == 0 &&
                json_object_set_new(vars, "bos_token", token_text(e, wr_vocab_bos(e->vocab))) == 0 &&
                json_object_set_new(vars, "eos_token", token_text(e, wr_vocab_eos(e->vocab))) == 0;
-    if (!good && rc == 0) rc = wr_err(err, WEIR_E_NOMEM, "no memory for the messages");
+    if (!good && rc == 0) rc = too_dense(e, err);
     size_t length;
     char *rendered = NULL;
     if (rc == 0) rc = wr_template_render(e->chat, vars, &e->plan->ledger, &rendered, &length, err);

@@ -331,10 +331,13 @@ static int refuse(const struct wr_plan *plan, const struct wr_plan_input *in, ui
     char smaller[32] = "";
     uint32_t fits = largest_context(plan, in, weights_min, chunk, n_ctx);
     if (fits > 0) snprintf(smaller, sizeof smaller, " or -c %u", fits);
+    /* What was asked for is part of the need, and the user may rather lower it. */
+    bool pin = in->pin_bytes != WEIR_AUTO && in->pin_bytes > 0, ring = in->ring_bytes != WEIR_AUTO;
+    const char *given = pin && ring ? " with this --pin and --ring" : pin ? " with this --pin" : ring ? " with this --ring" : "";
     return wr_err(err, WEIR_E_BUDGET,
-        "needs --memory %llu%s, have %llu (MiB: process %.1f, kv(%u) %.1f, tokenizer %.1f, text %.1f, meta %.1f, scratch %.1f, weights and ring "
+        "needs --memory %llu%s%s, have %llu (MiB: process %.1f, kv(%u) %.1f, tokenizer %.1f, text %.1f, meta %.1f, scratch %.1f, weights and ring "
         "%.1f)",
-        (unsigned long long)plan->min_budget, smaller, (unsigned long long)in->budget, mib(in->process_bytes), n_ctx, mib(kv_bytes(in, n_ctx)),
+        (unsigned long long)plan->min_budget, smaller, given, (unsigned long long)in->budget, mib(in->process_bytes), n_ctx, mib(kv_bytes(in, n_ctx)),
         mib(page(in->tokenizer_bytes)), mib(text_bytes(n_ctx)), mib(plan->account[WR_ACCOUNT_META]), mib(scratch_bytes(in, chunk)),
         mib(weights_min + page(plan->vector_bytes) + IO_ENGINE_BYTES));
 }

@@ -170,7 +170,9 @@ static int merge_all(struct merging *g)
         (void)pair_of(g, i, next, &g->rank[i]);
     }
     for (size_t i = 0; i < g->m && rc == 0; i = next_of(g, i)) rc = consider(g, i);
+    const volatile int *cancel = g->work ? g->work->cancel : NULL;
     while (g->n_heap > 0 && rc == 0) {
+        if (cancel && *cancel != 0) return wr_err(g->err, WEIR_E_CANCELLED, "interrupted");
         uint64_t entry = g->heap[0];
         g->heap[0] = g->heap[--g->n_heap];
         sift_down(g->heap, g->n_heap, 0);
@@ -216,7 +218,7 @@ void wr_bpe_work_close(struct wr_bpe_work *w)
 {
     wr_mem_free(w->symbols);
     wr_mem_free(w->heap);
-    *w = (struct wr_bpe_work){.ledger = w->ledger};
+    *w = (struct wr_bpe_work){.ledger = w->ledger, .cancel = w->cancel};
 }
 
 /* By score: a symbol for every character, and for every byte that is not UTF-8. */

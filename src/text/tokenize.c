@@ -193,7 +193,13 @@ int wr_vocab_tokenize(const struct wr_vocab *v, const char *text, size_t n, cons
     size_t *n_ids, size_t *n_dropped, weir_err *err)
 {
     weir_err local;
-    struct run r = {.v = v, .special = options->special, .begins = true, .nfc.ledger = ledger, .work.ledger = ledger, .err = err ? err : &local};
+    struct run r = {.v = v,
+        .special = options->special,
+        .begins = true,
+        .nfc.ledger = ledger,
+        .work.ledger = ledger,
+        .work.cancel = options->cancel,
+        .err = err ? err : &local};
     *ids = NULL;
     *n_ids = *n_dropped = 0;
     /* NFC at most triples a text, and positions within a piece are 31 bits. */

@@ -54,9 +54,10 @@ int32_t wr_vocab_bos(const struct wr_vocab *);
 int32_t wr_vocab_eos(const struct wr_vocab *);
 
 struct wr_tokenize {
-    bool special;   /* recognize control and unknown tokens in the text (user-defined ones always are) */
-    bool add_bos;   /* put BOS first if the model asks for it and the text does not begin with it, EOS last likewise */
-    size_t max_ids; /* ids past this are counted, not kept */
+    bool special;               /* recognize control and unknown tokens in the text (user-defined ones always are) */
+    bool add_bos;               /* put BOS first if the model asks for it and the text does not begin with it, EOS last likewise */
+    size_t max_ids;             /* ids past this are counted, not kept */
+    const volatile int *cancel; /* non-zero: WEIR_E_CANCELLED; may be NULL */
 };
 /*
  * ids: [min(*n_ids, max_ids)], charged to TEXT, freed with wr_mem_free. Several threads may use one vocabulary.

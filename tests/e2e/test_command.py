@@ -366,3 +366,31 @@ def test_penalties(tiny):
     """A presence penalty beyond every logit forbids to repeat."""
     done = weir_json("run", tiny, "hello", "--raw", "-c", 128, "-n", 40, "--temp", 0, "--presence-penalty", 100)
     assert len(set(done["ids"])) == 40 and not set(done["ids"]) & set(done["prompt_ids"])
+
+
+def test_output_in_the_place_of_the_input(tiny, tmp_path):
+    """By whatever name and stream the text comes, --logits does not replace it."""
+    text = tmp_path / "t.txt"
+    text.write_text("[5, 6, 7]")
+    (tmp_path / "link").symlink_to(text)
+    for words in (("-f", text), ("--ids", text), ("-f", tmp_path / "link")):
+        error = error_of("eval", tiny, *words, "--logits", text)
+        assert error["exit"] == 5 and str(text) in error["message"] and "--logits" in error["message"], error
+    with text.open("rb") as stream:
+        done = subprocess.run([str(WEIR), "eval", str(tiny), "--logits", str(text)], stdin=stream, capture_output=True, env=environment(), check=False)
+    assert done.returncode == 5 and text.read_text() == "[5, 6, 7]", done
+    weir("eval", tiny, "--ids", text, "--logits", tmp_path / "out", expect=0)
+
+
+def test_refused_budget_names_what_was_asked_for(smollm2):
+    for words, named in ((("--pin", "100G"), "with this --pin,"), (("--ring", "1G"), "with this --ring,"),
+                         (("--pin", "100G", "--ring", "1G"), "with this --pin and --ring,"), ((), None)):
+        message = error_of("plan", smollm2, "--memory", "20M", *words)["message"]
+        assert "needs --memory" in message and (named in message if named else "with this" not in message), message
+
+
+def test_template_larger_than_its_memory(tmp_path):
+    model = tiny_model.write(tmp_path / "m.gguf", "Q8_0", template="{# " + "x" * 3_000_000 + " #}")
+    budget = weir_json("plan", model, "-c", 16)["min_budget"]
+    message = error_of("run", model, "hi", "--memory", budget, "-c", 16)["message"]
+    assert str(model) in message and "key tokenizer.chat_template of 3000006 bytes" in message and "--memory" in message, message

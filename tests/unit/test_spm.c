@@ -263,6 +263,11 @@ static void test_refused_memory(void **state)
         assert_int_equal(wr_ledger_used(&ledger, WR_ACCOUNT_TEXT), 0);
     }
     wr_mem_free(ids);
+    const int cancel = 1;
+    options.cancel = &cancel;
+    assert_int_equal(wr_vocab_tokenize(v, text, sizeof text, &options, &ledger, &ids, &n_ids, &n_dropped, &err), WEIR_E_CANCELLED);
+    assert_int_equal(wr_ledger_used(&ledger, WR_ACCOUNT_TEXT), 0);
+    options.cancel = NULL;
     wr_ledger_limit(&ledger, WR_ACCOUNT_TEXT, 4096);
     assert_int_equal(wr_vocab_tokenize(v, text, sizeof text, &options, &ledger, &ids, &n_ids, &n_dropped, &err), WEIR_E_BUDGET);
     assert_int_equal(wr_ledger_used(&ledger, WR_ACCOUNT_TEXT), 0);
