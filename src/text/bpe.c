@@ -260,6 +260,7 @@ int wr_bpe_piece(const struct wr_bpe *b, const uint8_t *bytes, size_t n, struct 
     uint32_t small_ranks[SMALL];
     uint64_t small_heap[HEAP_MIN];
     struct merging g = {.b = b, .bytes = bytes, .cell = small_cells, .rank = small_ranks, .heap = small_heap, .capacity = HEAP_MIN, .err = err};
+    if (work->cancel && *work->cancel != 0) return wr_err(err, WEIR_E_CANCELLED, "interrupted");
     if (n > SMALL) {
         int rc = need_work(work, n, err);
         if (rc < 0) return rc;

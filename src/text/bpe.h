@@ -45,7 +45,7 @@ int wr_ids_put(struct wr_ids *, int32_t id, weir_err *);
 /* Work memory for long pieces, kept from one to the next; TEXT. */
 struct wr_bpe_work {
     struct wr_ledger *ledger;   /* the rest but cancel zeroed */
-    const volatile int *cancel; /* non-zero: a long piece ends with WEIR_E_CANCELLED; may be NULL */
+    const volatile int *cancel; /* non-zero: a piece ends with WEIR_E_CANCELLED, a long one in its middle too; may be NULL */
     int32_t *symbols;           /* [2 * n_symbols] */
     size_t n_symbols;
     uint64_t *heap; /* [heap_capacity] */
