@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,8 +21,10 @@
 #include "base/num.h"
 #include "base/os.h"
 
-/* A decode pass has about 200 jobs a few us apart; waking a sleeper costs 5 to 50 us. */
-#define SPIN_NS 20000
+/* A decode pass has about 200 jobs a few us apart; waking a sleeper costs 5 to 50 us, and in a virtual machine whose CPU has gone idle more than 100: a team
+ * that sleeps once then sleeps at every job. After the first few us a spinning member offers its CPU: another may need it, even one of the team. */
+#define SPIN_NS 200000
+#define SPIN_ALONE_NS 5000
 #define STACK_BYTES (256 * 1024)
 
 struct member {
@@ -67,13 +70,16 @@ static bool spin(_Atomic uint32_t *word, uint32_t value, bool differ, uint64_t s
 {
     if ((atomic_load_explicit(word, memory_order_acquire) == value) != differ) return true;
     if (spin_ns == 0) return false;
-    uint64_t end = wr_clock_ns() + spin_ns;
+    const uint64_t start = wr_clock_ns();
+    uint64_t now = start;
     do {
         for (int i = 0; i < 16; i++) {
             if ((atomic_load_explicit(word, memory_order_acquire) == value) != differ) return true;
             relax();
         }
-    } while (wr_clock_ns() < end);
+        now = wr_clock_ns();
+        if (now - start > SPIN_ALONE_NS) sched_yield();
+    } while (now - start < spin_ns);
     return false;
 }
 

@@ -54,6 +54,7 @@ bool wr_lease_next(struct wr_lease *, struct wr_rows *);
 void wr_pager_release(struct wr_lease *, uint64_t fence);
 
 /* Work items of a weight, and rows of each (but the last). */
+bool wr_pager_streams(const struct wr_pager *); /* not all weights are in memory */
 uint32_t wr_pager_items(const struct wr_pager *, uint32_t w);
 uint32_t wr_pager_item_rows(const struct wr_pager *, uint32_t w);
 

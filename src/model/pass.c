@@ -125,31 +125,50 @@ struct products {
     _Atomic uint32_t next;
 };
 
+/* Items for a member, from *first on; 0 when all are taken. In memory it takes several that follow one another, for products fetch ahead what lies behind
+ * theirs: single items in turn would make each thread fetch the other's (Zen 4, 2 threads: half the rate of one). From the disk it takes the next one, as
+ * they arrive. */
+static uint32_t take_items(struct products *s, uint32_t n_members, uint32_t *first)
+{
+    uint32_t n;
+    *first = atomic_load(&s->next);
+    do {
+        if (*first >= s->n_items) return 0;
+        n = wr_pager_streams(s->p->pager) ? 1 : (s->n_items - *first + 2 * n_members - 1) / (2 * n_members);
+    } while (!atomic_compare_exchange_weak(&s->next, first, *first + n));
+    return n;
+}
+
+static bool product_item(struct products *s, uint32_t item, uint32_t member)
+{
+    struct wr_pass *p = s->p;
+    uint32_t i = 0;
+    const struct wr_use *uses = p->model->uses;
+    while (item >= wr_pager_items(p->pager, s->product[i].weight)) item -= wr_pager_items(p->pager, s->product[i++].weight);
+    const struct wr_product *product = &s->product[i];
+    const struct wr_tensor *t = uses[product->weight].tensor;
+    struct wr_lease lease;
+    struct wr_rows rows;
+    if (!wr_pager_acquire(p->pager, product->weight, item, member, &lease)) {
+        weir_err err;
+        int code = wr_pager_error(p->pager, &err);
+        return wr_pass_fail(p, code, "%s", err.text);
+    }
+    while (wr_lease_next(&lease, &rows))
+        p->kernels->matmul(t->quant, wr_ref_address(p->device, &rows.ref), t->row_bytes, rows.n_rows, &p->act, product->y + rows.first_row, product->ld,
+            p->member_work + member * p->member_bytes);
+    wr_pager_release(&lease, p->device->ops->fence(p->device));
+    return true;
+}
+
 static void products_member(void *arg, uint32_t member, uint32_t n_members)
 {
     struct products *s = arg;
-    struct wr_pass *p = s->p;
-    void *work = p->member_work + member * p->member_bytes;
-    while (!atomic_load_explicit(&p->failed, memory_order_relaxed)) {
-        uint32_t item = atomic_fetch_add(&s->next, 1), i = 0;
-        if (item >= s->n_items) return;
-        item += s->first_item;
-        const struct wr_use *uses = p->model->uses;
-        while (item >= wr_pager_items(p->pager, s->product[i].weight)) item -= wr_pager_items(p->pager, s->product[i++].weight);
-        const struct wr_product *product = &s->product[i];
-        const struct wr_tensor *t = uses[product->weight].tensor;
-        struct wr_lease lease;
-        struct wr_rows rows;
-        if (!wr_pager_acquire(p->pager, product->weight, item, member, &lease)) {
-            weir_err err;
-            int code = wr_pager_error(p->pager, &err);
-            wr_pass_fail(p, code, "%s", err.text);
-            return;
+    uint32_t first, n;
+    while ((n = take_items(s, n_members, &first)) != 0) {
+        for (uint32_t i = 0; i < n; i++) {
+            if (atomic_load_explicit(&s->p->failed, memory_order_relaxed) || !product_item(s, s->first_item + first + i, member)) return;
         }
-        while (wr_lease_next(&lease, &rows))
-            p->kernels->matmul(
-                t->quant, wr_ref_address(p->device, &rows.ref), t->row_bytes, rows.n_rows, &p->act, product->y + rows.first_row, product->ld, work);
-        wr_pager_release(&lease, p->device->ops->fence(p->device));
     }
 }
 
