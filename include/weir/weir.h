@@ -93,6 +93,7 @@ typedef struct weir_plan_info {
     uint32_t n_threads, n_ctx, n_ctx_trained, n_chunk, n_vocab, n_layer, n_embd;
     uint64_t file_bytes, weight_bytes;
     uint64_t budget, min_budget;
+    uint32_t min_budget_n_ctx; /* the context that min_budget has room for */
     uint64_t peak_predicted;   /* of the process, with a prompt that is short for the context */
     const char *budget_origin; /* "--memory" or what it was derived from */
     uint64_t pinned, streamed; /* weight bytes, aligned extents; streamed = read by every decode pass */

@@ -272,6 +272,28 @@ static int parse_environment(struct wr_cli_args *args, weir_err *err)
     return 0;
 }
 
+static const char *environment_option_name(size_t i) { return i == WR_CLI_HELP ? NULL : wr_cli_options[i].name; }
+
+bool wr_cli_environment_unknown(const char *variable, char text[256])
+{
+    if (strncmp(variable, "WEIR_", 5) != 0) return false;
+    char known[64], word[WORD_MAX + 2];
+    size_t length = strcspn(variable, "="), n = 0;
+    for (size_t i = 0; i < WR_CLI_N_OPTIONS; i++) {
+        wr_cli_environment_name((enum wr_cli_option_id)i, known);
+        if (strlen(known) == length && !strncmp(variable, known, length)) return false;
+    }
+    for (const char *s = variable + 5; s < variable + length && n < sizeof word - 1; s++)
+        word[n++] = *s == '_' ? '-' : (*s >= 'A' && *s <= 'Z') ? (char)(*s - 'A' + 'a') : *s;
+    word[n] = 0;
+    const char *near = wr_cli_nearest(word, environment_option_name, WR_CLI_N_OPTIONS);
+    for (size_t i = 0; near && i < WR_CLI_N_OPTIONS; i++)
+        if (wr_cli_options[i].name == near) wr_cli_environment_name((enum wr_cli_option_id)i, known);
+    int shown = (int)(length < 80 ? length : 80);
+    snprintf(text, 256, near ? "%.*s in the environment names no option; did you mean %s?" : "%.*s in the environment names no option", shown, variable, known);
+    return true;
+}
+
 /* What the command line says replaces what the environment says. */
 static void forget_environment(struct wr_cli_args *args, size_t n_environment)
 {

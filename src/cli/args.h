@@ -60,6 +60,8 @@ struct wr_cli_args {
 
 /* argv[0] is the command's name. WEIR_E_USAGE names the bad word and, where one is near, what was probably meant. */
 int wr_cli_parse(struct wr_cli_args *, enum wr_cli_command_id, int argc, char **argv, struct wr_ledger *, weir_err *);
+/* What a variable of the environment ("WEIR_NAME=...") that looks like an option's and is none may be told with. */
+bool wr_cli_environment_unknown(const char *variable, char text[256]);
 void wr_cli_args_free(struct wr_cli_args *);
 /* Replaces every mention of an option by one; value NULL, for an option with an argument: by none. `value` is borrowed, and
  * `items` has room for one more. */

@@ -182,6 +182,8 @@ int wr_cli_model_path(struct wr_cli *, const char **path, size_t *next, weir_err
 int wr_cli_no_more_arguments(struct wr_cli *, size_t next, weir_err *);
 /* The engine options of command line and environment, into cli->options. */
 int wr_cli_engine_options(struct wr_cli *, weir_err *);
+/* The plan's, by the name of the variable where the environment gave the budget. */
+const char *wr_cli_budget_origin(const struct wr_cli *, const weir_plan_info *);
 /* Says on stderr what the plan chose for the user (-v: all of it). */
 void wr_cli_plan_say(struct wr_cli *, const weir_plan *);
 
@@ -201,6 +203,8 @@ struct wr_cli_sampling {
 };
 int wr_cli_sampling_init(struct wr_cli_sampling *, const struct wr_cli_args *, struct wr_ledger *, weir_err *);
 void wr_cli_sampling_say(struct wr_cli *, const struct wr_cli_sampling *); /* the seed, where it was drawn: with it the text comes again */
+/* A line where the context, and not -n, ended an answer of n tokens whose finish is "length". */
+void wr_cli_say_cut(struct wr_cli *, const struct wr_cli_sampling *, uint64_t n, uint32_t n_ctx);
 void wr_cli_sampling_free(struct wr_cli_sampling *);
 
 /* ---- reports (report.c) ---------------------------------------------------------------- */
@@ -218,7 +222,7 @@ struct wr_cli_result {
 /* The members that run and eval share; between wr_cli_json_begin and _end. */
 void wr_cli_report_json(struct wr_cli *, const struct wr_cli_result *);
 void wr_cli_report_stats(struct wr_cli *, weir_engine *, weir_session *); /* --stats, on stderr */
-void wr_cli_report_plan(struct wr_cli_out *, const weir_plan_info *);
+void wr_cli_report_plan(const struct wr_cli *, struct wr_cli_out *, const weir_plan_info *);
 void wr_cli_report_plan_json(struct wr_cli *, const weir_plan_info *);
 
 void wr_cli_help_command(struct wr_cli_out *, enum wr_cli_command_id);

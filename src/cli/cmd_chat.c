@@ -62,6 +62,7 @@ static void clear(struct chat *chat)
 static void undo(struct chat *chat)
 {
     bool user = false;
+    wr_cli_notice(chat->cli, chat->n_messages ? "the last question and its answer are forgotten" : "there is nothing to undo");
     while (chat->n_messages && !user) {
         user = !strcmp(chat->messages[chat->n_messages - 1].role, "user");
         drop_message(chat);
@@ -133,10 +134,11 @@ static int answer(struct chat *chat, enum weir_finish *finish, weir_err *err)
     wr_cli_progress_begin(chat->cli, "prefill", 0);
     int code = render(chat, &text, err);
     if (code == 0) code = weir_tokenize(chat->engine, text, strlen(text), chat->has_template, true, &ids, &n, err);
-    if (code == WEIR_E_CONTEXT) wr_err_prefix(err, code, chat->interactive ? "the conversation is too long (/undo, /clear)" : "the conversation is too long");
-    if (code == 0 && n >= n_ctx)
-        code = wr_err(
-            err, WEIR_E_CONTEXT, "the conversation has %zu tokens and the context %u positions; /undo, /clear, or start with -c %zu or more", n, n_ctx, n + 1);
+    if (code == 0 && n >= n_ctx) code = wr_err(err, WEIR_E_CONTEXT, "it has %zu tokens and the context %u positions", n, n_ctx);
+    if (code == WEIR_E_CONTEXT) {
+        weir_err plain = *err;
+        wr_err(err, code, "the conversation is too long: %s; %sstart with a larger -c", plain.text, chat->interactive ? "say /clear or /undo, or " : "");
+    }
     if (code == 0) code = weir_session_set(chat->session, ids, n, err);
     if (code == 0 && chat->sampling.n_given && chat->sampling.n_max == 0) {
         *finish = WEIR_FINISH_LENGTH;
@@ -182,6 +184,7 @@ static int turn(struct chat *chat, const char *line, size_t n, weir_err *err)
         } else if (chat->n_answer == 0 || chat->answer[chat->n_answer - 1] != '\n' || !chat->interactive)
             wr_cli_put(&cli->out, "\n", 1);
         if (code == 0) code = wr_cli_flush(&cli->out, err);
+        if (code == 0 && finish == WEIR_FINISH_LENGTH) wr_cli_say_cut(cli, &chat->sampling, chat->n_tokens, weir_engine_plan(chat->engine)->n_ctx);
     }
     if (!interrupted || code == WEIR_E_WRITE) return code;
     if (!chat->interactive || *wr_cli_cancel() == SIGTERM) return WEIR_E_CANCELLED;
@@ -256,6 +259,7 @@ static int set(struct chat *chat, const char *name, const char *value, weir_err 
     chat->sampling = sampling;
     wr_mem_free(chat->set[id]);
     chat->set[id] = copy;
+    wr_cli_notice(chat->cli, "%s is %s", name, flag ? off ? "off" : "on" : *copy ? copy : "the default again");
     return 0;
 }
 
@@ -280,6 +284,7 @@ static int command(struct chat *chat, const char *line, bool *end, weir_err *err
         undo(chat);
     } else if (!strcmp(name, "/clear")) {
         clear(chat);
+        wr_cli_notice(chat->cli, "the conversation is forgotten");
     } else if (!strcmp(name, "/bye")) {
         *end = true;
     } else {

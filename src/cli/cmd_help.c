@@ -47,7 +47,8 @@ void wr_cli_help_overview(struct wr_cli_out *out)
         snprintf(usage, sizeof usage, "%s %s", wr_cli_commands[i].name, wr_cli_commands[i].arguments);
         wr_cli_printf(out, "  weir %-24s %s\n", usage, wr_cli_commands[i].summary);
     }
-    wr_cli_printf(out, "\nMODEL is a .gguf file or a name that 'weir list' shows. 'weir help COMMAND' lists the options of a command.\n");
+    wr_cli_printf(
+        out, "\nMODEL is a .gguf file, a folder that holds one model, or a name that 'weir list' shows. 'weir help COMMAND' lists the options of a command.\n");
 }
 
 void wr_cli_help_command(struct wr_cli_out *out, enum wr_cli_command_id id)
@@ -103,7 +104,10 @@ static void markdown(struct wr_cli_out *out)
                        "Written by `weir help --markdown` from the tables in `src/cli`; do not edit.\n\n## Commands\n");
     markdown_commands(out);
     wr_cli_printf(out,
-        "\n## MODEL\n\nA file (of a split model any part), a folder that holds one model, or a name. What is there as a file or folder is meant as that; `weir list` prints the names.\n\n"
+        "\n## MODEL\n\nA file (of a split model any part), a folder that holds one model, or a name. What is there as a file or folder is meant as that; `weir "
+        "list` prints the names.\n"
+        "With `--model` it is left out of the arguments: `weir run --model FILE \"a prompt\"`. With `WEIR_MODEL` it may be left out: one argument alone is "
+        "the text of `run` and `tokenize`, and all arguments are ids of `detokenize`; a model before the text, or `--model`, wins over the variable.\n\n"
         "| name | |\n|---|---|\n"
         "| `NAME` | `NAME.gguf` or the folder `NAME` in `$XDG_CACHE_HOME/weir/models` (`~/.cache/weir/models`) |\n"
         "| `ollama:NAME[:TAG]`, `ollama:HOST/SPACE/NAME:TAG` | in `$OLLAMA_MODELS`, else `~/.ollama/models` and the service's folder. Of the model "

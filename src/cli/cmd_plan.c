@@ -45,7 +45,7 @@ int wr_cli_cmd_plan(struct wr_cli *cli, weir_err *err)
         if (cli->json)
             wr_cli_report_plan_json(cli, weir_plan_get(plan));
         else
-            wr_cli_report_plan(&cli->out, weir_plan_get(plan));
+            wr_cli_report_plan(cli, &cli->out, weir_plan_get(plan));
     }
     weir_plan_close(plan);
     return code;

@@ -75,6 +75,8 @@ static int render(struct run *run, weir_engine *engine, char **text, weir_err *e
     return weir_chat_render(engine, messages, n, true, text, err);
 }
 
+#define ROOM_FOR_ANSWER 256 /* that an advice about the context counts on, without -n */
+
 /* The prompt's ids, before a weight is read: what is wrong with a prompt is said at once. */
 static int tokenize(struct run *run, uint32_t n_ctx, weir_err *err)
 {
@@ -93,8 +95,10 @@ static int tokenize(struct run *run, uint32_t n_ctx, weir_err *err)
     if (code) return code;
     if (run->n_prompt == 0) return wr_err(err, WEIR_E_INPUT, "the prompt has no tokens; give a text that is not empty");
     if (run->n_prompt <= n_ctx) return 0;
-    return wr_err(err, WEIR_E_CONTEXT, "the prompt has %zu tokens and the context %u positions; give -c %zu or more, or a shorter prompt", run->n_prompt, n_ctx,
-        run->n_prompt);
+    uint64_t room = run->sampling.n_given && run->sampling.n_max <= INT32_MAX ? run->sampling.n_max : ROOM_FOR_ANSWER;
+    return wr_err(err, WEIR_E_CONTEXT,
+        "the prompt has %zu tokens and the context %u positions; give -c %llu (%llu of them for the answer), or a shorter prompt", run->n_prompt, n_ctx,
+        (unsigned long long)(run->n_prompt + room), (unsigned long long)room);
 }
 
 static int generate(struct run *run, struct wr_cli_result *result, weir_err *err)
@@ -157,6 +161,7 @@ static int open_and_run(struct run *run, weir_err *err)
         if (!cli->json) wr_cli_put(&cli->err, "\n", 1); /* the answer may end without a newline and share the screen */
         wr_cli_report_stats(cli, run->engine, run->session);
     }
+    if (code == 0 && result.finish == WEIR_FINISH_LENGTH) wr_cli_say_cut(cli, &run->sampling, run->n_tokens, weir_engine_plan(run->engine)->n_ctx);
     if (code || result.finish != WEIR_FINISH_INTERRUPTED) return code;
     err->text[0] = 0;
     return WEIR_E_CANCELLED;

@@ -56,6 +56,10 @@ static int execute(struct wr_cli *cli, int argc, char **argv, weir_err *err)
     cli->json = cli->args.count[WR_CLI_JSON] > 0;
     cli->quiet = cli->args.count[WR_CLI_QUIET] > 0;
     cli->verbose = cli->args.count[WR_CLI_VERBOSE];
+    for (char **variable = environ; *variable; variable++) {
+        char text[256];
+        if (wr_cli_environment_unknown(*variable, text)) wr_cli_warn(cli, "%s", text);
+    }
     if (cli->args.count[WR_CLI_HELP])
         wr_cli_help_command(&cli->out, id);
     else

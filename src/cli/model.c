@@ -7,10 +7,19 @@
 #include <string.h>
 #include <sys/random.h>
 
+/* Beside WEIR_MODEL: whether there are so many arguments that the first must be a model, which then wins. One text alone, or ids, are no model. */
+static bool names_model(const struct wr_cli_args *args)
+{
+    enum wr_cli_command_id id = args->command;
+    if (id == WR_CLI_CMD_DETOKENIZE) return false;
+    bool text = (id == WR_CLI_CMD_RUN || id == WR_CLI_CMD_TOKENIZE) && !args->count[WR_CLI_PROMPT] && !args->count[WR_CLI_FILE] && !args->count[WR_CLI_JSONL];
+    return args->n_positional > (text ? 1 : 0);
+}
+
 int wr_cli_model_path(struct wr_cli *cli, const char **path, size_t *next, weir_err *err)
 {
     const struct wr_cli_args *args = &cli->args;
-    bool option = args->count[WR_CLI_MODEL] && !(args->from_environment[WR_CLI_MODEL] && args->n_positional > 0);
+    bool option = args->count[WR_CLI_MODEL] && !(args->from_environment[WR_CLI_MODEL] && names_model(args));
     *next = option ? 0 : 1;
     if (!option && args->n_positional == 0) {
         const struct wr_cli_command *command = &wr_cli_commands[args->command];
@@ -27,8 +36,12 @@ int wr_cli_no_more_arguments(struct wr_cli *cli, size_t next, weir_err *err)
     if (next >= cli->args.n_positional) return 0;
     const struct wr_cli_command *command = &wr_cli_commands[cli->args.command];
     if (!*command->arguments) return wr_err(err, WEIR_E_USAGE, "weir %s takes no argument, and '%.80s' is one", command->name, cli->args.positional[next]);
-    return wr_err(err, WEIR_E_USAGE, "'%.80s' is one argument too many: weir %s %s (quote a text of several words)", cli->args.positional[next], command->name,
-        command->arguments);
+    enum wr_cli_command_id id = cli->args.command;
+    bool text = id == WR_CLI_CMD_RUN || id == WR_CLI_CMD_TOKENIZE;
+    return wr_err(err, WEIR_E_USAGE, "'%.80s' is one argument too many: weir %s %s%s", cli->args.positional[next], command->name, command->arguments,
+        text                    ? " (quote a text of several words)"
+        : id == WR_CLI_CMD_CHAT ? " (messages are typed when it is ready; 'weir run' takes a prompt)"
+                                : "");
 }
 
 int wr_cli_engine_options(struct wr_cli *cli, weir_err *err)
@@ -50,7 +63,18 @@ int wr_cli_engine_options(struct wr_cli *cli, weir_err *err)
         }
         if (code) return code;
     }
+    uint64_t available = cli->options.memory_bytes ? wr_os_memory("").available_bytes : UINT64_MAX;
+    if (cli->options.memory_bytes > available) {
+        char given[32], size[32], origin[64];
+        wr_cli_warn(cli, "%s %s is more than the %s that are available; the system may swap or end the process",
+            wr_cli_option_origin(&cli->args, WR_CLI_MEMORY, origin), wr_cli_size(cli->options.memory_bytes, given), wr_cli_size(available, size));
+    }
     return 0;
+}
+
+const char *wr_cli_budget_origin(const struct wr_cli *cli, const weir_plan_info *info)
+{
+    return cli->args.from_environment[WR_CLI_MEMORY] ? "WEIR_MEMORY" : info->budget_origin;
 }
 
 void wr_cli_plan_say(struct wr_cli *cli, const weir_plan *plan)
@@ -58,12 +82,12 @@ void wr_cli_plan_say(struct wr_cli *cli, const weir_plan *plan)
     const weir_plan_info *info = weir_plan_get(plan);
     wr_cli_progress_clear(cli);
     if (cli->verbose && !cli->quiet) {
-        wr_cli_report_plan(&cli->err, info);
+        wr_cli_report_plan(cli, &cli->err, info);
         (void)wr_cli_flush(&cli->err, NULL);
     } else if (!cli->options.memory_bytes || !cli->options.n_ctx) {
         /* What was chosen for the user is said, not guessed. */
         char size[32];
-        wr_cli_notice(cli, "memory %s (%s), context %u", wr_cli_size(info->budget, size), info->budget_origin, info->n_ctx);
+        wr_cli_notice(cli, "memory %s (%s), context %u", wr_cli_size(info->budget, size), wr_cli_budget_origin(cli, info), info->n_ctx);
     }
 }
 
@@ -140,6 +164,11 @@ static int parse_seed(struct wr_cli_sampling *s, const struct wr_cli_args *args,
 void wr_cli_sampling_say(struct wr_cli *cli, const struct wr_cli_sampling *s)
 {
     if (cli->args.count[WR_CLI_SEED] && !strcmp(cli->args.value[WR_CLI_SEED], "random")) wr_cli_notice(cli, "seed %llu", (unsigned long long)s->sampling.seed);
+}
+
+void wr_cli_say_cut(struct wr_cli *cli, const struct wr_cli_sampling *s, uint64_t n, uint32_t n_ctx)
+{
+    if (!s->n_given || n < s->n_max) wr_cli_notice(cli, "the answer was cut at the end of the context of %u positions; a larger -c has room for more", n_ctx);
 }
 
 int wr_cli_sampling_init(struct wr_cli_sampling *s, const struct wr_cli_args *args, struct wr_ledger *ledger, weir_err *err)

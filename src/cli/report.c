@@ -24,10 +24,10 @@ static json_t *accounts_json(const weir_plan_info *info)
     return all;
 }
 
-static json_t *memory_json(const weir_plan_info *info, json_t *peak_rss)
+static json_t *memory_json(const struct wr_cli *cli, const weir_plan_info *info, json_t *peak_rss)
 {
-    return json_pack("{s:I, s:o, s:o, s:I, s:o}", "budget", (json_int_t)info->budget, "budget_origin", wr_cli_json_string(info->budget_origin), "peak_rss",
-        peak_rss, "peak_predicted", (json_int_t)info->peak_predicted, "accounts", accounts_json(info));
+    return json_pack("{s:I, s:o, s:o, s:I, s:o}", "budget", (json_int_t)info->budget, "budget_origin", wr_cli_json_string(wr_cli_budget_origin(cli, info)),
+        "peak_rss", peak_rss, "peak_predicted", (json_int_t)info->peak_predicted, "accounts", accounts_json(info));
 }
 
 static json_t *residency_json(const weir_plan_info *info)
@@ -81,7 +81,7 @@ void wr_cli_report_json(struct wr_cli *cli, const struct wr_cli_result *result)
     wr_cli_json_add(out, "finish", json_string(wr_cli_finish_name(result->finish)));
     wr_cli_json_add(out, "n_prompt", json_integer((json_int_t)result->n_prompt));
     wr_cli_json_add(out, "n_generated", json_integer((json_int_t)result->n_ids));
-    wr_cli_json_add(out, "memory", memory_json(info, json_integer((json_int_t)wr_os_usage().peak_rss_bytes)));
+    wr_cli_json_add(out, "memory", memory_json(cli, info, json_integer((json_int_t)wr_os_usage().peak_rss_bytes)));
     wr_cli_json_add(out, "io",
         json_pack("{s:o, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:I, s:o, s:f}", "engine", wr_cli_json_string(io.engine),
             "direct", io.direct, "bytes_read", (json_int_t)io.bytes_read, "bytes_written", (json_int_t)io.bytes_written, "reads", (json_int_t)io.reads,
@@ -130,7 +130,7 @@ void wr_cli_report_stats(struct wr_cli *cli, weir_engine *engine, weir_session *
 
     wr_cli_progress_clear(cli);
     wr_cli_printf(out, "model            %s, %s, %u threads, %s\n", info->arch, info->isa, info->n_threads, info->model);
-    wr_cli_printf(out, "budget           %s (%s)\n", wr_cli_size(info->budget, a), info->budget_origin);
+    wr_cli_printf(out, "budget           %s (%s)\n", wr_cli_size(info->budget, a), wr_cli_budget_origin(cli, info));
     accounts_table(out, info, true);
     wr_cli_printf(out, "weights          pinned %s, streamed %s a pass\n", wr_cli_size(info->pinned, a), wr_cli_size(info->streamed, b));
     wr_cli_printf(out, "load             %s pinned and %s for the first pass, %.2f s", wr_cli_size(io.bytes_read_pinned, a),
@@ -157,7 +157,7 @@ void wr_cli_report_stats(struct wr_cli *cli, weir_engine *engine, weir_session *
 /* Without a measured profile the plan knows what must be moved, not how fast. */
 static const char *bound(const weir_plan_info *info) { return info->streamed > 0 ? "disk" : "memory"; }
 
-void wr_cli_report_plan(struct wr_cli_out *out, const weir_plan_info *info)
+void wr_cli_report_plan(const struct wr_cli *cli, struct wr_cli_out *out, const weir_plan_info *info)
 {
     char a[32], b[32], c[32];
     wr_cli_printf(out, "model            ");
@@ -165,8 +165,8 @@ void wr_cli_report_plan(struct wr_cli_out *out, const weir_plan_info *info)
     wr_cli_printf(out, "\n                 %s, %u layers, n_embd %u, n_vocab %u, file %s, weights %s\n", info->arch, info->n_layer, info->n_embd, info->n_vocab,
         wr_cli_size(info->file_bytes, a), wr_cli_size(info->weight_bytes, b));
     wr_cli_printf(out, "machine          %s, %u threads\n", info->isa, info->n_threads);
-    wr_cli_printf(out, "budget           %s (%s); the smallest that works is %s (%llu bytes)\n", wr_cli_size(info->budget, a), info->budget_origin,
-        wr_cli_size(info->min_budget, b), (unsigned long long)info->min_budget);
+    wr_cli_printf(out, "budget           %s (%s); the smallest that works is %s (%llu bytes), with a context of %u\n", wr_cli_size(info->budget, a),
+        wr_cli_budget_origin(cli, info), wr_cli_size(info->min_budget, b), (unsigned long long)info->min_budget, info->min_budget_n_ctx);
     wr_cli_printf(out, "context          %u positions; trained %u; this budget could hold %u\n", info->n_ctx, info->n_ctx_trained, info->max_context);
     wr_cli_printf(
         out, "keys and values  %s, %s a position, %s resident\n", info->kv, wr_cli_size(info->kv_bytes_per_position, a), wr_cli_size(info->kv_resident, b));
@@ -176,7 +176,8 @@ void wr_cli_report_plan(struct wr_cli_out *out, const weir_plan_info *info)
     wr_cli_printf(out, "passes           prefill in chunks of %u rows; ring %s, largest extent %s\n", info->n_chunk, wr_cli_size(info->ring, a),
         wr_cli_size(info->extent, b));
     wr_cli_printf(out, "read per token   %s; floor %s\n", wr_cli_size(info->bytes_per_token, a), wr_cli_size(info->floor_bytes_per_token, c));
-    wr_cli_printf(out, "rates            unknown without a measured profile; bound by %s\n", bound(info));
+    wr_cli_printf(
+        out, "rates            unknown: the disk has not been measured; weir run --stats prints predicted beside measured; bound by %s\n", bound(info));
     accounts_table(out, info, false);
 }
 
@@ -192,7 +193,7 @@ void wr_cli_report_plan_json(struct wr_cli *cli, const weir_plan_info *info)
     wr_cli_json_add(out, "layers", json_integer(info->n_layer));
     wr_cli_json_add(out, "file_bytes", json_integer((json_int_t)info->file_bytes));
     wr_cli_json_add(out, "weight_bytes", json_integer((json_int_t)info->weight_bytes));
-    wr_cli_json_add(out, "memory", memory_json(info, json_null()));
+    wr_cli_json_add(out, "memory", memory_json(cli, info, json_null()));
     wr_cli_json_add(out, "residency", residency_json(info));
     wr_cli_json_add(out, "kv", kv_json(info));
     wr_cli_json_add(out, "io",

@@ -127,6 +127,7 @@ static void fill_info(weir_plan *p)
         .weight_bytes = p->catalog.weight_bytes,
         .budget = p->options.memory_bytes,
         .min_budget = plan->min_budget,
+        .min_budget_n_ctx = plan->min_budget_n_ctx,
         .budget_origin = p->budget_origin,
         .pinned = plan->account[WR_ACCOUNT_WEIGHTS],
         .streamed = plan->streamed,

@@ -25,8 +25,7 @@ int weir_tokenize(weir_engine *e, const char *text, size_t n, bool special, bool
         uint32_t n_ctx = e->plan->plan.n_ctx;
         uint64_t most = (uint64_t)n_ctx * e->longest_token;
         if (n > most)
-            return wr_err(err, WEIR_E_CONTEXT,
-                "the text of %zu bytes has %llu tokens at least and the context %u positions; give a larger -c, or a shorter text", n,
+            return wr_err(err, WEIR_E_CONTEXT, "the text of %zu bytes has %llu tokens at least and the context %u positions", n,
                 (unsigned long long)(n / e->longest_token), n_ctx);
     }
     int rc = wr_vocab_tokenize(e->vocab, text, n, &how, &e->plan->ledger, &found, &n_found, &n_dropped, err);
@@ -34,8 +33,7 @@ int weir_tokenize(weir_engine *e, const char *text, size_t n, bool special, bool
     if (rc < 0) return rc;
     if (!e->text_only && n_found > e->plan->plan.n_ctx) {
         wr_mem_free(found);
-        return wr_err(err, WEIR_E_CONTEXT, "the text has %zu tokens and the context %u positions; give -c %zu or more, or a shorter text", n_found,
-            e->plan->plan.n_ctx, n_found);
+        return wr_err(err, WEIR_E_CONTEXT, "the text has %zu tokens and the context %u positions", n_found, e->plan->plan.n_ctx);
     }
     *ids = found;
     *n_ids = n_found;

@@ -64,7 +64,7 @@ static void register_memory(struct uring *u)
         weir_err words;
         wr_err_errno(&words, WEIR_E_NOMEM, -e, "io_uring cannot register %llu bytes of memory (see ulimit -l), reading into it plainly",
             (unsigned long long)config->memory_bytes);
-        wr_log(config->log, WEIR_LOG_INFO, "%s", words.text);
+        wr_log(config->log, WEIR_LOG_WARN, "%s", words.text);
     }
 }
 

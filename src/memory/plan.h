@@ -68,6 +68,7 @@ struct wr_plan {
     struct wr_tier_info tier[WR_N_TIERS];
     uint64_t account[WR_N_ACCOUNTS];
     uint64_t min_budget;
+    uint32_t min_budget_n_ctx; /* the context that it has room for */
     uint32_t n_ctx, n_chunk, max_context;
     uint32_t n_slots, slot_bytes; /* the ring */
     uint64_t row_slot_bytes;      /* a slot for one embedding row, aligned; WR_ROW_SLOTS of them lie behind the ring's slots */

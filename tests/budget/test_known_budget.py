@@ -150,7 +150,7 @@ def test_a3_smallest_budget(dense, say):
             accepted = middle
         else:
             assert done.code == 3, done.show()
-            named.add(int(re.search(r"--memory (\d+)", done.json["error"]["message"]).group(1)))
+            named.add(int(re.search(r"--memory \d+M \((\d+) bytes\)", done.json["error"]["message"]).group(1)))
             refused = middle
     say(f"measured: the smallest budget for {dense.bytes / MIB:.0f} MiB of file is {accepted} bytes")
     assert named == {accepted}, named

@@ -53,7 +53,7 @@ def test_e2_chat(tmp_path):
     lines = "\n".join(prompt_of(100) for _ in range(4)).encode()
     done = weir("chat", model, "--stdin", "-c", 256, "-n", 1, "--temp", 0, "-q", stdin=lines)
     assert done.code == 1 and len(done.out.splitlines()) == 2, done.show()
-    assert re.search(r"error: the conversation is too long: the text has 30\d tokens and the context 256 positions; give -c 30\d", done.err), done.show()
+    assert re.search(r"error: the conversation is too long: the text has 30\d tokens and the context 256 positions; start with a larger -c", done.err), done.show()
 
 
 @pytest.mark.parametrize("kv", ("f16", "f32"))
