@@ -212,6 +212,26 @@ def test_environment(tiny):
     for variable, value in (("WEIR_SEED", "x"), ("WEIR_MEMORY", "lots"), ("WEIR_RAW", "maybe"), ("WEIR_CPU", "pentium")):
         error = error_of("run", tiny, "hello", env={variable: value})
         assert error["exit"] == 2 and variable in error["message"], error
+    for words in (("run", "hello"), ("run", tiny, "hello"), ("run", tiny, "-p", "hello"), ("run", "-m", tiny, "hello")):
+        model = tiny if tiny not in words else "no/such/model.gguf"
+        assert weir_json(*words, *RUN, "--seed", 5, env={"WEIR_MODEL": model})["ids"] == expected, words
+    assert weir_json("plan", tiny, env={"WEIR_MODEL": "no/such/model.gguf"})["model"] == str(tiny)
+    plan = weir_json("plan", tiny, env={"WEIR_MEMORY": "64M", "WEIR_MEMROY": "1"})
+    assert plan["memory"]["budget_origin"] == "WEIR_MEMORY" and len(plan["warnings"]) == 1, plan
+    assert "WEIR_MEMROY" in plan["warnings"][0] and plan["warnings"][0].endswith("did you mean WEIR_MEMORY?"), plan["warnings"]
+
+
+def test_budget_beyond_the_memory(tiny):
+    done = weir("plan", tiny, "--memory", "1000T", "--json", expect=0)
+    assert len(done.json["warnings"]) == 1 and "--memory" in done.json["warnings"][0] and "available" in done.json["warnings"][0], done.show()
+    assert done.err == f"weir: warning: {done.json['warnings'][0]}\n", done.show()
+
+
+def test_answer_cut_by_the_context(tiny):
+    """The context ends it: a line says so. -n ends it: none does."""
+    full = weir("run", tiny, "hello", "--raw", "--ignore-eos", "-c", 32, expect=0)
+    assert full.err.splitlines()[-1] == "weir: the answer was cut at the end of the context of 32 positions; a larger -c has room for more", full.show()
+    assert "cut" not in weir("run", tiny, "hello", "--raw", "--ignore-eos", "-c", 32, "-n", 2, expect=0).err
 
 
 @pytest.mark.parametrize("folder", ["with spaces", "Umläute", "模型", "quote'\"s", "-dash", "100%s%n", "new\nline"])
