@@ -298,11 +298,12 @@ def test_h6_odd_names(tiny, tmp_path, name):
 
 
 def test_j7_budget(tiny):
-    """Both numbers that it names work."""
+    """All numbers that it names work."""
     error = error_of("run", tiny, "x", *GREEDY[:1], "-n", 1, "-c", 100_000, "--memory", "20M")
     assert error["exit"] == 3, error
-    memory, context = re.search(r"--memory (\d+) or -c (\d+)", error["message"]).groups()
-    assert weir_json("run", tiny, "x", "--raw", "-n", 1, "-c", 100_000, "--memory", memory)["memory"]["budget"] == int(memory)
+    short, memory, context = re.search(r"--memory (\d+)M \((\d+) bytes\) or -c (\d+)", error["message"]).groups()
+    for text, budget in ((memory, int(memory)), (f"{short}M", int(short) << 20)):
+        assert weir_json("run", tiny, "x", "--raw", "-n", 1, "-c", 100_000, "--memory", text)["memory"]["budget"] == budget
     assert weir_json("run", tiny, "x", "--raw", "-n", 1, "-c", context, "--memory", "20M")["kv"]["context"] == int(context)
     assert error_of("run", tiny, "x", "-c", int(context) + 16, "--memory", "20M")["exit"] == 3
 
