@@ -335,11 +335,11 @@ static int refuse(const struct wr_plan *plan, const struct wr_plan_input *in, ui
     bool pin = in->pin_bytes != WEIR_AUTO && in->pin_bytes > 0, ring = in->ring_bytes != WEIR_AUTO;
     const char *given = pin && ring ? " with this --pin and --ring" : pin ? " with this --pin" : ring ? " with this --ring" : "";
     return wr_err(err, WEIR_E_BUDGET,
-        "needs --memory %lluM (%llu bytes)%s%s, have %.1f MiB (MiB: process %.1f, kv of %u positions %.1f, tokenizer %.1f, text %.1f, "
+        "needs --memory %lluM (%llu bytes)%s%s, have %.1f MiB, %llu bytes (MiB: process %.1f, kv(%u) %.1f, tokenizer %.1f, text %.1f, "
         "header %.1f, scratch %.1f, weights and ring %.1f)",
         (unsigned long long)(wr_round_up(plan->min_budget, MIB) / MIB), (unsigned long long)plan->min_budget, smaller, given, mib(in->budget),
-        mib(in->process_bytes), n_ctx, mib(kv_bytes(in, n_ctx)), mib(page(in->tokenizer_bytes)), mib(text_bytes(n_ctx)), mib(plan->account[WR_ACCOUNT_META]),
-        mib(scratch_bytes(in, chunk)), mib(weights_min + page(plan->vector_bytes) + IO_ENGINE_BYTES));
+        (unsigned long long)in->budget, mib(in->process_bytes), n_ctx, mib(kv_bytes(in, n_ctx)), mib(page(in->tokenizer_bytes)), mib(text_bytes(n_ctx)),
+        mib(plan->account[WR_ACCOUNT_META]), mib(scratch_bytes(in, chunk)), mib(weights_min + page(plan->vector_bytes) + IO_ENGINE_BYTES));
 }
 
 uint64_t wr_plan_longest_row(const struct wr_use *uses, uint32_t n_uses)
