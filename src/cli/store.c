@@ -360,7 +360,7 @@ static bool ollama_manifest(const char *root, const char *given, char *manifest,
         }
     }
     if (!plain(host, strlen(host), ":") || !plain(space, strlen(space), "") || !plain(name, strlen(name), "") || !plain(tag, strlen(tag), "")) return false;
-    snprintf(rest, sizeof rest, "manifests/%s/%s/%s", host, space, name);
+    if ((size_t)snprintf(rest, sizeof rest, "manifests/%s/%s/%s", host, space, name) >= sizeof rest) return false;
     return join(of_name, root, rest) && join(manifest, of_name, tag);
 }
 
