@@ -11,7 +11,6 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,10 +20,9 @@
 #include "base/num.h"
 #include "base/os.h"
 
-/* A decode pass has about 200 jobs a few us apart; waking a sleeper costs 5 to 50 us, and in a virtual machine whose CPU has gone idle more than 100: a team
- * that sleeps once then sleeps at every job. After the first few us a spinning member offers its CPU: another may need it, even one of the team. */
-#define SPIN_NS 200000
-#define SPIN_ALONE_NS 5000
+/* A decode pass has about 200 jobs a few us apart; waking a sleeper costs 5 to 50 us, and in a virtual machine whose CPU has gone idle more than 100. No
+ * yielding: on a busy machine that gives a whole slice away at every job, and decode falls to a seventh. */
+#define SPIN_NS 60000
 #define STACK_BYTES (256 * 1024)
 
 struct member {
@@ -70,16 +68,13 @@ static bool spin(_Atomic uint32_t *word, uint32_t value, bool differ, uint64_t s
 {
     if ((atomic_load_explicit(word, memory_order_acquire) == value) != differ) return true;
     if (spin_ns == 0) return false;
-    const uint64_t start = wr_clock_ns();
-    uint64_t now = start;
+    uint64_t end = wr_clock_ns() + spin_ns;
     do {
         for (int i = 0; i < 16; i++) {
             if ((atomic_load_explicit(word, memory_order_acquire) == value) != differ) return true;
             relax();
         }
-        now = wr_clock_ns();
-        if (now - start > SPIN_ALONE_NS) sched_yield();
-    } while (now - start < spin_ns);
+    } while (wr_clock_ns() < end);
     return false;
 }
 
