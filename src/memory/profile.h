@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The profile: what was measured of a machine and one of its file systems, and what a plan will do there. A prediction decides
+ * nothing: what is pinned, and every logit, is the same with and without a profile.
+ *
+ * It is stored as lines of text, "key value...", one measurement a line, in docs/PERFORMANCE.md's units.
+ */
+#ifndef WR_MEMORY_PROFILE_H
+#define WR_MEMORY_PROFILE_H
+
+#include "kernels/kernels.h"
+#include "memory/plan.h"
+
+#define WR_PROFILE_DISK 96
+#define WR_PROFILE_THREADS 8 /* thread counts measured: 1, 2, 4, ... and all */
+#define WR_PROFILE_FORMATS 16
+#define WR_PROFILE_BYTES 32768u /* of the stored text at most */
+
+struct wr_profile_disk { /* random places, direct unless said otherwise, cold */
+    char engine[16];     /* "uring", "pread" */
+    bool direct;
+    uint32_t bytes, depth; /* of a request; requests in flight */
+    double rate;           /* bytes/s */
+};
+
+struct wr_profile_format {              /* one weight format, both activation widths */
+    uint32_t type;                      /* enum wr_type */
+    bool precise;                       /* int16 activations */
+    double decode[WR_PROFILE_THREADS];  /* one row, weights in memory and in no cache: bytes of weights/s */
+    double prefill[WR_PROFILE_THREADS]; /* 256 rows: multiply-adds x 2 /s */
+};
+
+struct wr_profile {
+    char cpu[64], level[16], file_system[64];
+    uint32_t n_cpus;
+    int64_t taken; /* seconds since the epoch */
+    struct wr_profile_disk disk[WR_PROFILE_DISK];
+    uint32_t n_disk;
+    uint32_t threads[WR_PROFILE_THREADS], n_threads;
+    double read[WR_PROFILE_THREADS];          /* plain reads of memory, bytes/s */
+    double attend[WR_PROFILE_THREADS];        /* one query over f16 keys and values in memory: bytes of keys and values/s */
+    double attend_many[WR_PROFILE_THREADS];   /* 256 queries: multiply-adds x 2 /s */
+    double stage_seconds[WR_PROFILE_THREADS]; /* one stage of a pass with nothing to compute: waking the team and meeting again */
+    struct wr_profile_format format[WR_PROFILE_FORMATS * 2];
+    uint32_t n_formats;
+    double disk_beside, compute_beside; /* of the disk's and of the memory's rate, what is left while both work; 0: not measured */
+};
+
+/* Text from a file. WEIR_E_FORMAT names the line. Unknown keys are skipped. */
+int wr_profile_parse(struct wr_profile *, const char *text, size_t n, weir_err *);
+/* Writes at most `capacity` bytes; gives the length, 0 if it does not fit. */
+size_t wr_profile_print(const struct wr_profile *, char *text, size_t capacity);
+/* The disk's rate for requests of `bytes` with `depth` in flight: between what was measured, by the logarithm of both. 0: not measured. */
+double wr_profile_disk_rate(const struct wr_profile *, const char *engine, bool direct, uint64_t bytes, uint32_t depth);
+
+enum wr_bound { WR_BOUND_UNKNOWN, WR_BOUND_DISK, WR_BOUND_MEMORY, WR_BOUND_COMPUTE };
+struct wr_prediction {
+    double decode, prefill;                             /* tokens/s at position 0 of the context and in whole chunks; 0: unknown */
+    double decode_read_seconds, decode_compute_seconds; /* of one token, each alone */
+    double seconds_per_gib;                             /* of a token, saved by one more GiB of budget */
+    enum wr_bound bound;
+};
+/* What decides beyond the plan: shapes, formats and numbers of stages. */
+struct wr_predict_input {
+    const struct wr_plan *plan;
+    const struct wr_profile *profile;
+    uint32_t n_threads, n_layer, n_head, n_head_kv, head_dim, n_stages; /* n_stages: of a pass */
+    uint64_t kv_bytes_per_position;
+    uint32_t position; /* keys that a token looks at */
+    bool precise, direct;
+    const char *engine;
+};
+void wr_predict(struct wr_prediction *, const struct wr_predict_input *);
+
+#endif
