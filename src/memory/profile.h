@@ -3,7 +3,7 @@
  * The profile: what was measured of a machine and one of its file systems, and what a plan will do there. A prediction decides
  * nothing: what is pinned, and every logit, is the same with and without a profile.
  *
- * It is stored as lines of text, "key value...", one measurement a line, in docs/PERFORMANCE.md's units.
+ * It is stored as lines of text, "key value...", one measurement a line. Numbers are whole: bytes/s, operations/s, ns, thousandths.
  */
 #ifndef WR_MEMORY_PROFILE_H
 #define WR_MEMORY_PROFILE_H
@@ -28,6 +28,7 @@ struct wr_profile_format {              /* one weight format, both activation wi
     bool precise;                       /* int16 activations */
     double decode[WR_PROFILE_THREADS];  /* one row, weights in memory and in no cache: bytes of weights/s */
     double prefill[WR_PROFILE_THREADS]; /* 256 rows: multiply-adds x 2 /s */
+    double mix[WR_PROFILE_THREADS];     /* the ceiling of both: the format's instruction mix alone, multiply-adds x 2 /s; 0: the level has none */
 };
 
 struct wr_profile {
@@ -38,6 +39,9 @@ struct wr_profile {
     uint32_t n_disk;
     uint32_t threads[WR_PROFILE_THREADS], n_threads;
     double read[WR_PROFILE_THREADS];          /* plain reads of memory, bytes/s */
+    double fma[WR_PROFILE_THREADS];           /* ceilings: f32 multiply-adds x 2 /s, ... */
+    double int8[WR_PROFILE_THREADS];          /* ... dot products of bytes alone, ... */
+    double int16[WR_PROFILE_THREADS];         /* ... and of 16-bit integers; 0: the level has none */
     double attend[WR_PROFILE_THREADS];        /* one query over f16 keys and values in memory: bytes of keys and values/s */
     double attend_many[WR_PROFILE_THREADS];   /* 256 queries: multiply-adds x 2 /s */
     double stage_seconds[WR_PROFILE_THREADS]; /* one stage of a pass with nothing to compute: waking the team and meeting again */
@@ -46,11 +50,12 @@ struct wr_profile {
     double disk_beside, compute_beside; /* of the disk's and of the memory's rate, what is left while both work; 0: not measured */
 };
 
-/* Text from a file. WEIR_E_FORMAT names the line. Unknown keys are skipped. */
+/* Text from a file. WEIR_E_FORMAT names the line. Unknown keys and formats are skipped. */
 int wr_profile_parse(struct wr_profile *, const char *text, size_t n, weir_err *);
 /* Writes at most `capacity` bytes; gives the length, 0 if it does not fit. */
 size_t wr_profile_print(const struct wr_profile *, char *text, size_t capacity);
-/* The disk's rate for requests of `bytes` with `depth` in flight: between what was measured, by the logarithm of both. 0: not measured. */
+/* The disk's rate for requests of `bytes` with `depth` in flight: between what was measured, by the logarithm of both; beyond it, as at its border.
+ * engine "auto": uring where that was measured, else pread. 0: not measured. */
 double wr_profile_disk_rate(const struct wr_profile *, const char *engine, bool direct, uint64_t bytes, uint32_t depth);
 
 enum wr_bound { WR_BOUND_UNKNOWN, WR_BOUND_DISK, WR_BOUND_MEMORY, WR_BOUND_COMPUTE };
