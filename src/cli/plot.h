@@ -33,6 +33,7 @@ struct wr_plot {
 };
 /* Writes the picture to `path` (as wr_cli_file_open does: whole or not at all). */
 int wr_plot_svg(struct wr_cli *, const struct wr_plot *, const char *path, weir_err *);
+/* Plain ASCII. The drawing alone is `rows` high; with title, axes and names it is at most `columns` wide. */
 void wr_plot_text(struct wr_cli_out *, const struct wr_plot *, uint32_t columns, uint32_t rows);
 
 #endif
