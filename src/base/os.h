@@ -4,6 +4,7 @@
 #define WR_BASE_OS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 uint64_t wr_clock_ns(void); /* monotonic */
@@ -18,6 +19,9 @@ struct wr_os_memory wr_os_memory(const char *root);
 
 /* CPUs that the cgroup quota allows (rounded up; the smallest up the tree), UINT32_MAX without one. Part of wr_cpu_count (team.h). */
 uint32_t wr_os_cpu_quota(const char *root);
+
+/* What the system calls the CPU, in printable ASCII; the machine's architecture where it does not say. */
+void wr_os_cpu_name(const char *root, char *name, size_t size);
 
 struct wr_os_usage {
     uint64_t rss_bytes, peak_rss_bytes; /* VmRSS, VmHWM */

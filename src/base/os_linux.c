@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 #include "base/mem.h"
@@ -319,6 +320,24 @@ uint32_t wr_cpu_count(void)
     }
     if (quota < n) n = quota;
     return n > 0 ? n : 1;
+}
+
+void wr_os_cpu_name(const char *root, char *name, size_t size)
+{
+    static const char key[] = "model name";
+    struct utsname machine;
+    struct reader r;
+    snprintf(name, size, "%s", uname(&machine) == 0 ? machine.machine : "unknown");
+    if (!reader_open(&r, root, NULL, "/proc/cpuinfo")) return;
+    bool found = false;
+    while (!found && reader_line(&r)) {
+        const char *colon = strchr(r.line, ':');
+        found = colon != NULL && strncmp(r.line, key, sizeof key - 1) == 0 && colon[1] == ' ' && colon[2] != '\0';
+        if (found) snprintf(name, size, "%s", colon + 2);
+    }
+    reader_close(&r);
+    for (char *c = name; *c != '\0'; c++)
+        if (*c < ' ' || *c > '~') *c = '?';
 }
 
 /* ---- this process ---- */

@@ -10,6 +10,7 @@
 #include "format/catalog.h"
 #include "memory/kv.h"
 #include "memory/pager.h"
+#include "memory/profile.h"
 #include "model/pass.h"
 #include "text/template.h"
 #include "text/vocab.h"
@@ -62,6 +63,15 @@ int wr_plan_read(weir_plan **out, const char *path, const weir_options *, bool t
 struct wr_ledger *wr_engine_host_ledger(void);
 int wr_engine_load_vocab(weir_engine *, weir_err *);
 int wr_engine_open_chat(weir_engine *, weir_err *); /* compiles the chat template, once */
+/* Profiles (profile.c) are stored in $XDG_CACHE_HOME/weir/profiles or ~/.cache/weir/profiles, under a name made of the CPU, its level, the number of CPUs
+ * and the file system. _name fills in these four, for the file system that holds `path`. */
+int wr_engine_profile_name(struct wr_profile *, const char *path, const char *level, weir_err *);
+/* The stored profile of this machine at this level and of the file system that holds `path`. 1: *profile is it; 0: none is stored; an error: it cannot be
+ * read or is damaged, and the text says so. */
+int wr_engine_profile_load(struct wr_profile *, const char *path, const char *level, weir_err *);
+/* Stores a profile under its name, whole or not at all; where[WR_ENGINE_PATH] gets the path. */
+#define WR_ENGINE_PATH 4096
+int wr_engine_profile_store(const struct wr_profile *, char *where, weir_err *);
 /* Tests replace the device that engines are opened with; NULL: the CPU. */
 extern void (*wr_engine_device)(struct wr_device *);
 

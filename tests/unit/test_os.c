@@ -230,6 +230,29 @@ static void this_process(void **state)
     assert_true(wr_clock_ns() - a >= 2000000);
 }
 
+static void expect_cpu(const char *cpuinfo, const char *expected)
+{
+    char name[16];
+    put("/proc/cpuinfo", cpuinfo);
+    wr_os_cpu_name(root, name, sizeof name);
+    assert_string_equal(name, expected);
+}
+
+static void test_cpu_name(void **state)
+{
+    char name[64], machine[64] = "";
+    FILE *uname = popen("uname -m", "r");
+    assert_non_null(fgets(machine, sizeof machine, uname));
+    pclose(uname);
+    machine[strcspn(machine, "\n")] = '\0';
+    wr_os_cpu_name(root, name, sizeof name); /* no such file */
+    assert_string_equal(name, machine);
+    expect_cpu("processor\t: 0\nmodel\t\t: 85\nmodel name\t: A(R) CPU\nmodel name\t: B\n", "A(R) CPU");
+    expect_cpu("model name\t: A name that is longer than its room\n", "A name that is ");
+    expect_cpu("model name\t: a\tb\xc3\xa4\n", "a?b??");
+    expect_cpu("model name\t: \n", machine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -239,6 +262,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(v1_limits, begin, end),
         cmocka_unit_test_setup_teardown(containers, begin, end),
         cmocka_unit_test_setup_teardown(quotas, begin, end),
+        cmocka_unit_test_setup_teardown(test_cpu_name, begin, end),
         cmocka_unit_test(this_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
