@@ -14,7 +14,7 @@ Columns, separated by tabs (the first line names them); what is not known is emp
   value, unit    the number (of several rounds the median). A rate's unit has a slash: tokens/s, GB/s, s/token
   low, high, n   smallest, largest and number of the rounds
   against, against_value, ratio   what it is held against, in the same unit; ratio is value / against_value
-  verdict, why   measured; kept or not kept, of something that was tried, and why
+  why, verdict   what else there is to say; measured, or kept or not kept of something that was tried
 """
 import datetime
 import fcntl
@@ -25,7 +25,7 @@ import re
 import statistics
 
 RESULTS = pathlib.Path(os.environ.get("WEIR_RESULTS") or pathlib.Path(__file__).resolve().parent / "results.tsv")
-COLUMNS = ("id", "date", "cpu", "what", "subject", "setting", "value", "unit", "low", "high", "n", "against", "against_value", "ratio", "verdict", "why")
+COLUMNS = ("id", "date", "cpu", "what", "subject", "setting", "value", "unit", "low", "high", "n", "against", "against_value", "ratio", "why", "verdict")
 VERDICTS = ("measured", "kept", "not kept")
 BEST_FLAGS = (("amx_tile", "AMX"), ("avx512_vnni", "AVX-512 VNNI"), ("avx512f", "AVX-512"), ("avx2", "AVX2"), ("asimd", "NEON"))
 
@@ -58,7 +58,7 @@ def record(key, what, subject, setting, values, unit, against="", against_value=
     middle = statistics.median(values)
     rounds = [number(min(values)), number(max(values)), str(len(values))] if len(values) > 1 else [""] * 3
     compared = ["", ""] if against_value is None else [number(against_value), f"{middle / against_value:.4g}" if against_value else ""]
-    row = [f"{machine()}/{key}", str(datetime.date.today()), cpu(), what, subject, setting, number(middle), unit, *rounds, against, *compared, verdict, why]
+    row = [f"{machine()}/{key}", str(datetime.date.today()), cpu(), what, subject, setting, number(middle), unit, *rounds, against, *compared, why, verdict]
     with open(RESULTS, "a", encoding="utf-8") as out:
         fcntl.flock(out, fcntl.LOCK_EX)
         if out.tell() == 0:
