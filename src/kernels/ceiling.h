@@ -18,7 +18,7 @@ enum wr_mix {
 /* Multiply-adds x 2 per second over all threads of the team (NULL: the caller alone), the best of runs that take about `seconds` in all. `quant`: of
  * WR_MIX_FORMAT. 0: the level has no such mix. */
 double wr_ceiling_mix(const struct wr_kernels *, enum wr_mix, const struct wr_quant *, bool precise, struct wr_team *, double seconds);
-/* Bytes/s of plain vector loads from `memory` by all threads, each in its own part; the best of runs that take about `seconds` in all. */
+/* Bytes/s of plain vector loads from `memory` (page-aligned) by all threads, each in its own part, in some streams, fetched ahead; the best of runs that take about `seconds` in all. */
 double wr_ceiling_read(const struct wr_kernels *, const void *memory, size_t bytes, struct wr_team *, double seconds);
 
 #endif

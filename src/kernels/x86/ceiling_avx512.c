@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The ceilings of AVX-512 F, BW, DQ, VL. */
+#include "kernels/x86/matmul_v512.h"
+#include "kernels/x86/ceiling_body.h"
+
+uint64_t wr_ceiling_mix_avx512(enum wr_mix what, const struct wr_quant *quant, bool precise, uint64_t n) { return ceiling_mix(what, quant, precise, n); }
+void wr_ceiling_read_avx512(const void *memory, size_t bytes) { ceiling_read(memory, bytes); }
