@@ -20,7 +20,7 @@ FLAGS_gemma3-270m = --raw --stop .
 GO_ON_gemma3-270m = run gemma3-270m --raw 'Once upon a time' -n 64
 PROMPT ?= $(PROMPT_$(MODEL))
 
-.PHONY: all deps deps-test build demo check check-fast check-full lint install uninstall clean goldens compare format help
+.PHONY: all deps deps-test build demo check check-fast check-full lint install uninstall clean goldens compare figures format help
 .NOTPARALLEL:
 
 all: deps build ## (the default) installs what is missing and builds $(BUILD)/weir
@@ -88,10 +88,15 @@ goldens: deps deps-test ## makes the files of tests/golden that this repository 
 	@tests/run all setup && WEIR=build-check/weir .venv/bin/python tests/oracle/make-goldens && \
 	.venv/bin/python tests/oracle/template_golden.py "$$(tools/fetch-models smollm2-135m)" "$$(tools/fetch-models qwen2.5-coder-0.5b)" tests/golden/templates.json
 
-# weir beside llama.cpp on the same file, under the same memory limit.
-compare: all ## measures weir beside llama.cpp (root)
+# weir beside llama.cpp on the same file: in memory, and under the same memory limit.
+compare: all ## measures weir beside llama.cpp, half an hour (root); the rows go to bench/results.tsv
+	@tools/install-deps compare
 	@ninja -C $(BUILD) --quiet tests/rawread
+	@bench/compare --in-core
 	@bench/compare
+
+figures: ## writes the numbers of bench/results.tsv where README and docs quote them, and draws the pictures
+	@bench/figures
 
 clean: ## removes the build folders
 	@rm -rf $(BUILD) build-*

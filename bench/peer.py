@@ -1,33 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by compare and greedy: models by name, the weir command, and llama.cpp (package xllamacpp, installed below build/)."""
+"""Shared by the programs of bench/: models by name, the weir command, and llama.cpp."""
 import json
+import os
 import pathlib
+import re
 import subprocess
 import sys
+import tempfile
+
+from record import machine
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WEIR = ROOT / "build" / "weir"
-VENV = ROOT / "build" / "venv-llama"
+LLAMA = "llama-cpp-python==0.3.36"
 REAL = ("smollm2-135m", "qwen2.5-coder-0.5b", "gemma3-270m")
-
-# Answers one request a line until its input ends. The first line says what llama.cpp was built for.
-LLAMA = """
-import json, sys, xllamacpp as x
-how = json.loads(sys.argv[1])
-p = x.CommonParams()
-p.model.path, p.n_ctx, p.n_parallel, p.verbosity = how['model'], how['context'], 1, 0
-p.cpuparams.n_threads = p.cpuparams_batch.n_threads = how['threads']
-if how['mapped']:
-    # Repacked weights are a second copy in memory, which a limit below the file's size kills: the mapped file alone it is.
-    p.warmup, p.no_extra_bufts, p.fit_params, p.load_mode = False, True, False, x.llama_load_mode.LLAMA_LOAD_MODE_MMAP
-server = x.Server(p)
-answers = sys.stdout
-print(json.dumps(x.get_system_info()), file=answers, flush=True)
-for line in sys.stdin:
-    answer = server.handle_completions(json.loads(line))
-    answer = json.loads(answer) if isinstance(answer, str) else answer
-    print(json.dumps(answer[0] if isinstance(answer, list) else answer), file=answers, flush=True)
-"""
 
 
 class Failed(Exception):
@@ -57,41 +43,57 @@ def weir(*arguments, cgroup=None):
     return json.loads(done.stdout)
 
 
+def llama_python():
+    """The Python that has llama.cpp, built from its package's source for this machine when that is not there yet."""
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+    folder = cache / "weir" / "peer" / f"{LLAMA.replace('==', '-')}-{machine()}"
+    python, ready, log = folder / "bin" / "python", folder / "ready", folder / "build.log"
+    if not ready.exists():
+        print(f"building {LLAMA} for this machine, once, in {folder} (ten minutes on two CPUs) ...", file=sys.stderr, flush=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        build = {**os.environ, "CMAKE_ARGS": "-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF -DLLAMA_OPENSSL=OFF", "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count())}
+        with open(log, "wb") as out:
+            for command in ([sys.executable, "-m", "venv", folder], [python, "-m", "pip", "install", "--verbose", "--no-binary", LLAMA.partition("==")[0], LLAMA]):
+                if subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, env=build, check=False).returncode != 0:
+                    raise Failed(f"llama.cpp could not be built, {log} says why (it needs g++ and python3-venv)")
+        ready.touch()
+    return python
+
+
 class Llama:
     """llama.cpp with one model loaded, in a process of its own. mapped: out of core, the file is mapped and nothing is copied."""
 
     def __init__(self, model, threads, context=1024, mapped=False, cgroup=None):
-        if not (VENV / "bin" / "python").exists():
-            subprocess.run([sys.executable, "-m", "venv", VENV], check=True)
-            subprocess.run([VENV / "bin" / "pip", "install", "--quiet", "xllamacpp"], check=True)
-        how = {"model": str(model), "threads": threads, "context": context, "mapped": mapped}
-        self.process = subprocess.Popen([VENV / "bin" / "python", "-c", LLAMA, json.dumps(how)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                                        text=True, preexec_fn=cgroup.enter if cgroup else None)
+        how = {"model": str(model), "threads": threads, "context": context, "mapped": mapped, "cgroup": str(cgroup.path) if cgroup else None}
+        self.errors = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen([llama_python(), ROOT / "bench" / "peer_llama.py", json.dumps(how)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=self.errors, text=True)
 
     def __enter__(self):
-        self.built_for = " ".join(part.split()[-3] for part in self.answer().split("|") if part.strip().endswith("= 1"))
+        self.built_for = " ".join(re.findall(r"(\w+) = 1\b", self.answer()))
         return self
 
     def __exit__(self, *_):
         self.process.stdin.close()
         self.process.kill()
         self.process.wait()
+        self.process.stdout.close()
+        self.errors.close()
 
     def answer(self):
-        for line in self.process.stdout:
-            if line.startswith(("{", '"')):
-                return json.loads(line)
-        raise Failed(f"llama.cpp: exit {self.process.wait()}")
+        line = self.process.stdout.readline()
+        if line:
+            return json.loads(line)
+        self.errors.seek(0)
+        raise Failed(f"llama.cpp: exit {self.process.wait()}: {''.join(self.errors.readlines()[-1:]).strip()}")
 
-    def complete(self, prompt, n, **more):
-        """The likeliest n tokens after a prompt (a text, or ids)."""
-        request = {"prompt": prompt, "n_predict": n, "temperature": 0, "cache_prompt": False, **more}
+    def complete(self, ids, n, ignore_eos=False):
+        """The likeliest n tokens after some: ids (None: an end token), margins, and the rates of prefill and decode in tokens a second."""
         try:
-            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.write(json.dumps({"ids": ids, "n": n, "ignore_eos": ignore_eos}) + "\n")
             self.process.stdin.flush()
         except BrokenPipeError:
             pass  # it has ended: answer() says so
         answer = self.answer()
-        if "error" in answer:
-            raise Failed(f"llama.cpp: {answer['error']}")
-        return answer
+        seconds, passes = answer.pop("seconds"), len(answer["ids"]) - 1
+        return {**answer, "prefill": len(ids) / seconds["prefill"], "decode": passes / seconds["decode"] if passes else None}
