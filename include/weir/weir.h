@@ -83,6 +83,8 @@ WEIR_API int weir_parse_size(const char *text, uint64_t *bytes, weir_err *);
 
 typedef struct weir_plan weir_plan;
 
+enum weir_bound { WEIR_BOUND_UNKNOWN, WEIR_BOUND_DISK, WEIR_BOUND_MEMORY, WEIR_BOUND_COMPUTE };
+
 typedef struct weir_account_info {
     const char *name;
     uint64_t reserved, peak; /* bytes; peak is 0 before the engine is open */
@@ -105,9 +107,17 @@ typedef struct weir_plan_info {
     uint64_t text_left;                              /* of the text account: set apart for the caller's own texts */
     const weir_account_info *accounts;
     uint32_t n_accounts;
+    /* From the stored profile of the machine and the model's file system (weir probe), as src/memory/predict.c says. 0: unknown. */
+    int64_t profile_taken;                              /* when it was measured, seconds since 1970; -1: there is none */
+    double decode_predicted, decode_predicted_full;     /* tokens/s at the beginning of the context, and when it is full */
+    double prefill_predicted;                           /* tokens/s of a first chunk of n_chunk rows */
+    double decode_read_seconds, decode_compute_seconds; /* of a token at the beginning: reading alone, computing alone */
+    double seconds_per_gib;                             /* of a token, saved by one more GiB of budget */
+    enum weir_bound bound;                              /* of decode */
 } weir_plan_info;
 
-/* Reads headers only. On WEIR_E_BUDGET the text states the smallest budget that works. The plan owns what it returns. */
+/* Reads headers, and the stored profile where there is one (a damaged one is a warning). On WEIR_E_BUDGET the text states the smallest budget
+ * that works. The plan owns what it returns. */
 WEIR_API int weir_plan_open(weir_plan **out, const char *model_path, const weir_options *, weir_err *);
 WEIR_API const weir_plan_info *weir_plan_get(const weir_plan *);
 WEIR_API void weir_plan_close(weir_plan *); /* NULL is fine */
@@ -214,8 +224,9 @@ WEIR_API int weir_session_generate(weir_session *, const weir_generate *, enum w
 typedef struct weir_session_info {
     uint64_t n_prefill, n_decode; /* tokens evaluated in prefill passes, decode passes */
     double prefill_seconds, decode_seconds;
-    uint64_t decode_bytes, decode_row_bytes; /* read during decode passes: weights, embedding rows */
-    uint64_t decode_disk_bytes;              /* what the system counts from the first to the last decode pass */
+    uint64_t decode_bytes, decode_row_bytes;                    /* read during decode passes: weights, embedding rows */
+    uint64_t decode_disk_bytes;                                 /* what the system counts from the first to the last decode pass */
+    double prefill_predicted_seconds, decode_predicted_seconds; /* what the profile let expect for the same passes; 0: unknown */
 } weir_session_info;
 WEIR_API weir_session_info weir_session_stats(const weir_session *);
 

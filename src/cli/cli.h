@@ -223,7 +223,8 @@ struct wr_cli_result {
 void wr_cli_report_json(struct wr_cli *, const struct wr_cli_result *);
 void wr_cli_report_stats(struct wr_cli *, weir_engine *, weir_session *); /* --stats, on stderr */
 void wr_cli_report_plan(const struct wr_cli *, struct wr_cli_out *, const weir_plan_info *);
-void wr_cli_report_plan_json(struct wr_cli *, const weir_plan_info *);
+void wr_cli_report_plan_json(struct wr_cli *, const weir_plan_info *); /* the members of plan; between wr_cli_json_begin and _end */
+const char *wr_cli_bound_name(const weir_plan_info *);                 /* "disk", "memory", "compute" */
 
 void wr_cli_help_command(struct wr_cli_out *, enum wr_cli_command_id);
 void wr_cli_help_overview(struct wr_cli_out *);

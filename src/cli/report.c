@@ -60,12 +60,30 @@ static double measured_bytes_per_token(const weir_session_info *s)
     return s->n_decode ? (double)(s->decode_bytes + s->decode_row_bytes) / (double)s->n_decode : 0;
 }
 
+/* What was to be expected: from the stored profile, or else from the rate that was seen while loading. 0: unknown. */
+struct predicted {
+    double prefill, decode;
+    const char *from; /* "profile", "load"; NULL: unknown */
+};
+
+static struct predicted predict(const weir_plan_info *info, const weir_io_info *io, const weir_session_info *s)
+{
+    struct predicted p = {per_second(s->n_prefill, s->prefill_predicted_seconds), per_second(s->n_decode, s->decode_predicted_seconds), NULL};
+    if (p.prefill > 0 || p.decode > 0) {
+        p.from = "profile";
+    } else if ((p.decode = rate_of_reads(info->bytes_per_token, io->load_rate)) > 0) {
+        p.from = "load";
+    }
+    return p;
+}
+
 void wr_cli_report_json(struct wr_cli *cli, const struct wr_cli_result *result)
 {
     struct wr_cli_out *out = &cli->out;
     const weir_plan_info *info = weir_engine_plan(result->engine);
     weir_io_info io = weir_engine_io(result->engine);
     weir_session_info s = weir_session_stats(result->session);
+    struct predicted predicted = predict(info, &io, &s);
 
     wr_cli_json_add(out, "model", wr_cli_json_string(info->model));
     wr_cli_json_add(out, "arch", wr_cli_json_string(info->arch));
@@ -93,9 +111,9 @@ void wr_cli_report_json(struct wr_cli *cli, const struct wr_cli_result *result)
             "load_seconds", io.load_seconds));
     wr_cli_json_add(out, "residency", residency_json(info));
     wr_cli_json_add(out, "rates",
-        json_pack("{s:o, s:o, s:o, s:o}", "prefill", wr_cli_json_rate(per_second(s.n_prefill, s.prefill_seconds)), "decode",
-            wr_cli_json_rate(per_second(s.n_decode, s.decode_seconds)), "prefill_predicted", json_null(), "decode_predicted",
-            wr_cli_json_rate(rate_of_reads(info->bytes_per_token, io.load_rate))));
+        json_pack("{s:o, s:o, s:o, s:o, s:o}", "prefill", wr_cli_json_rate(per_second(s.n_prefill, s.prefill_seconds)), "decode",
+            wr_cli_json_rate(per_second(s.n_decode, s.decode_seconds)), "prefill_predicted", wr_cli_json_rate(predicted.prefill), "decode_predicted",
+            wr_cli_json_rate(predicted.decode), "predicted_from", wr_cli_json_string(predicted.from)));
     wr_cli_json_add(out, "stalls", json_pack("{s:f, s:f}", "io", io.stall_io_seconds, "compute", io.stall_compute_seconds));
     wr_cli_json_add(out, "kv", kv_json(info));
     wr_cli_json_add(out, "spec", json_pack("{s:s, s:i, s:i, s:I}", "mode", "off", "drafted", 0, "accepted", 0, "passes", (json_int_t)s.n_decode));
@@ -136,15 +154,19 @@ void wr_cli_report_stats(struct wr_cli *cli, weir_engine *engine, weir_session *
     wr_cli_printf(out, "load             %s pinned and %s for the first pass, %.2f s", wr_cli_size(io.bytes_read_pinned, a),
         wr_cli_size(io.bytes_read_sample, b), io.load_seconds);
     wr_cli_printf(out, io.load_rate > 0 ? ", %.0f MB/s\n" : "\n", io.load_rate * 1e-6);
-    wr_cli_printf(out, "prefill          %llu tokens in %.2f s, %.2f tokens/s\n", (unsigned long long)s.n_prefill, s.prefill_seconds,
-        per_second(s.n_prefill, s.prefill_seconds));
-    double decode = per_second(s.n_decode, s.decode_seconds), predicted = rate_of_reads(info->bytes_per_token, io.load_rate);
+    struct predicted predicted = predict(info, &io, &s);
+    double prefill = per_second(s.n_prefill, s.prefill_seconds), decode = per_second(s.n_decode, s.decode_seconds);
     double ceiling = rate_of_reads(info->floor_bytes_per_token, io.load_rate);
-    wr_cli_printf(out, "decode           %llu tokens in %.2f s, %.2f tokens/s", (unsigned long long)s.n_decode, s.decode_seconds, decode);
-    if (predicted > 0)
-        wr_cli_printf(out, "; predicted %.2f, ratio %.2f; ceiling of the floor %.2f, ratio %.2f\n", predicted, decode / predicted, ceiling, decode / ceiling);
-    else
-        wr_cli_printf(out, "; predicted: unknown, %s\n", info->bytes_per_token ? "no rate was seen while loading" : "nothing is streamed");
+    wr_cli_printf(out, "prefill          %llu tokens in %.2f s, %.2f tokens/s", (unsigned long long)s.n_prefill, s.prefill_seconds, prefill);
+    if (predicted.prefill > 0) wr_cli_printf(out, "; predicted %.2f, ratio %.2f", predicted.prefill, prefill / predicted.prefill);
+    wr_cli_printf(out, "\ndecode           %llu tokens in %.2f s, %.2f tokens/s", (unsigned long long)s.n_decode, s.decode_seconds, decode);
+    if (predicted.decode > 0)
+        wr_cli_printf(out, "; predicted %.2f (%s), ratio %.2f", predicted.decode, predicted.from, decode / predicted.decode);
+    else if (s.n_decode)
+        wr_cli_printf(
+            out, "; predicted: unknown, %s", info->profile_taken >= 0 ? "the profile lacks what this needs" : "this machine has no profile (weir probe)");
+    if (ceiling > 0) wr_cli_printf(out, "; ceiling of the floor %.2f, ratio %.2f", ceiling, decode / ceiling);
+    wr_cli_put(out, "\n", 1);
     if (s.n_decode)
         wr_cli_printf(out, "read per token   %s measured, %s planned, %s floor\n", wr_cli_size((uint64_t)measured_bytes_per_token(&s), a),
             wr_cli_size(info->bytes_per_token, b), wr_cli_size(info->floor_bytes_per_token, c));
@@ -154,8 +176,32 @@ void wr_cli_report_stats(struct wr_cli *cli, weir_engine *engine, weir_session *
     (void)wr_cli_flush(out, NULL);
 }
 
-/* Without a measured profile the plan knows what must be moved, not how fast. */
-static const char *bound(const weir_plan_info *info) { return info->streamed > 0 ? "disk" : "memory"; }
+/* Without a profile the plan knows what must be moved, not how fast. */
+const char *wr_cli_bound_name(const weir_plan_info *info)
+{
+    static const char *const names[] = {[WEIR_BOUND_DISK] = "disk", [WEIR_BOUND_MEMORY] = "memory", [WEIR_BOUND_COMPUTE] = "compute"};
+    return info->bound != WEIR_BOUND_UNKNOWN ? names[info->bound] : info->streamed > 0 ? "disk" : "memory";
+}
+
+static void rates_of_plan(struct wr_cli_out *out, const weir_plan_info *info)
+{
+    if (info->decode_predicted <= 0) {
+        const char *slash = strrchr(info->model, '/');
+        wr_cli_printf(out, "rates            unknown: %s; measure it with: weir probe ",
+            info->profile_taken < 0 ? "this machine and file system have no profile" : "the profile lacks what this plan needs");
+        wr_cli_printf(out, slash == info->model ? "/" : slash ? "%.*s" : ".", slash ? (int)(slash - info->model) : 0, info->model);
+        wr_cli_printf(out, "\nbound            by %s\n", wr_cli_bound_name(info));
+        return;
+    }
+    double read = info->decode_read_seconds > 0 ? 1 / info->decode_read_seconds : 0, compute = 1 / info->decode_compute_seconds;
+    double ceiling = read > 0 && read < compute ? read : compute;
+    wr_cli_printf(out, "decode           %.2f tokens/s predicted, %.2f with the context full\n", info->decode_predicted, info->decode_predicted_full);
+    wr_cli_printf(out, "bound            by %s: ", wr_cli_bound_name(info));
+    if (read > 0) wr_cli_printf(out, "reading alone allows %.2f, ", read);
+    wr_cli_printf(out, "computing alone %.2f; ratio %.2f\n", compute, info->decode_predicted / ceiling);
+    wr_cli_printf(out, "prefill          %.1f tokens/s predicted\n", info->prefill_predicted);
+    if (info->seconds_per_gib > 0) wr_cli_printf(out, "more memory      saves %.3f s of a token per GiB\n", info->seconds_per_gib);
+}
 
 void wr_cli_report_plan(const struct wr_cli *cli, struct wr_cli_out *out, const weir_plan_info *info)
 {
@@ -175,16 +221,16 @@ void wr_cli_report_plan(const struct wr_cli *cli, struct wr_cli_out *out, const 
         whole > 0 ? 100 * (double)info->pinned / whole : 0, wr_cli_size(info->streamed, b), (unsigned long long)info->n_extents_streamed);
     wr_cli_printf(out, "passes           prefill in chunks of %u rows; ring %s, largest extent %s\n", info->n_chunk, wr_cli_size(info->ring, a),
         wr_cli_size(info->extent, b));
-    wr_cli_printf(out, "read per token   %s; floor %s\n", wr_cli_size(info->bytes_per_token, a), wr_cli_size(info->floor_bytes_per_token, c));
-    wr_cli_printf(
-        out, "rates            unknown: the disk has not been measured; weir run --stats prints predicted beside measured; bound by %s\n", bound(info));
+    char d[32];
+    wr_cli_printf(out, "read per token   %s: weights %s, embedding rows %s, keys and values 0 B; floor %s\n", wr_cli_size(info->bytes_per_token, a),
+        wr_cli_size(info->streamed, b), wr_cli_size(info->bytes_per_token - info->streamed, c), wr_cli_size(info->floor_bytes_per_token, d));
+    rates_of_plan(out, info);
     accounts_table(out, info, false);
 }
 
 void wr_cli_report_plan_json(struct wr_cli *cli, const weir_plan_info *info)
 {
     struct wr_cli_out *out = &cli->out;
-    wr_cli_json_begin(out);
     wr_cli_json_add(out, "model", wr_cli_json_string(info->model));
     wr_cli_json_add(out, "arch", wr_cli_json_string(info->arch));
     wr_cli_json_add(out, "isa", wr_cli_json_string(info->isa));
@@ -197,16 +243,22 @@ void wr_cli_report_plan_json(struct wr_cli *cli, const weir_plan_info *info)
     wr_cli_json_add(out, "residency", residency_json(info));
     wr_cli_json_add(out, "kv", kv_json(info));
     wr_cli_json_add(out, "io",
-        json_pack("{s:s, s:o, s:I, s:I, s:I, s:I, s:I}", "engine", cli->options.io, "direct",
+        json_pack("{s:s, s:o, s:I, s:I, s:I, s:i, s:I, s:I, s:I, s:I}", "engine", cli->options.io, "direct",
             cli->options.direct == WEIR_DIRECT_AUTO ? json_null() : json_boolean(cli->options.direct == WEIR_DIRECT_ON), "bytes_per_token",
-            (json_int_t)info->bytes_per_token, "floor_bytes_per_token", (json_int_t)info->floor_bytes_per_token, "extents",
-            (json_int_t)info->n_extents_streamed, "extent", (json_int_t)info->extent, "ring", (json_int_t)info->ring));
-    wr_cli_json_add(out, "rates", json_pack("{s:n, s:n, s:n, s:n}", "prefill", "decode", "prefill_predicted", "decode_predicted"));
-    wr_cli_json_add(out, "bound", json_string(bound(info)));
+            (json_int_t)info->bytes_per_token, "bytes_per_token_weights", (json_int_t)info->streamed, "bytes_per_token_rows",
+            (json_int_t)(info->bytes_per_token - info->streamed), "bytes_per_token_kv", 0, "floor_bytes_per_token", (json_int_t)info->floor_bytes_per_token,
+            "extents", (json_int_t)info->n_extents_streamed, "extent", (json_int_t)info->extent, "ring", (json_int_t)info->ring));
+    wr_cli_json_add(out, "rates",
+        json_pack("{s:n, s:n, s:o, s:o, s:o, s:o, s:o}", "prefill", "decode", "prefill_predicted", wr_cli_json_rate(info->prefill_predicted),
+            "decode_predicted", wr_cli_json_rate(info->decode_predicted), "decode_predicted_full", wr_cli_json_rate(info->decode_predicted_full),
+            "decode_reading_alone", wr_cli_json_rate(per_second(1, info->decode_read_seconds)), "decode_computing_alone",
+            wr_cli_json_rate(per_second(1, info->decode_compute_seconds))));
+    wr_cli_json_add(out, "profile_taken", info->profile_taken >= 0 ? json_integer(info->profile_taken) : json_null());
+    wr_cli_json_add(out, "seconds_per_gib", info->decode_predicted > 0 ? json_real(info->seconds_per_gib) : json_null());
+    wr_cli_json_add(out, "bound", json_string(wr_cli_bound_name(info)));
     wr_cli_json_add(out, "chunk", json_integer(info->n_chunk));
     wr_cli_json_add(out, "min_budget", json_integer((json_int_t)info->min_budget));
     wr_cli_json_add(out, "max_context", json_integer(info->max_context));
     wr_cli_json_add(out, "trained_context", json_integer(info->n_ctx_trained));
     wr_cli_json_add(out, "warnings", warnings_json(cli));
-    wr_cli_json_end(out);
 }

@@ -28,6 +28,7 @@ struct weir_plan {
     char path[4096], budget_origin[96];
     weir_account_info accounts[WR_N_ACCOUNTS];
     weir_plan_info info;
+    struct wr_profile profile; /* where info.profile_taken >= 0 */
 };
 
 struct weir_engine {
@@ -72,6 +73,11 @@ int wr_engine_profile_load(struct wr_profile *, const char *path, const char *le
 /* Stores a profile under its name, whole or not at all; where[WR_ENGINE_PATH] gets the path. */
 #define WR_ENGINE_PATH 4096
 int wr_engine_profile_store(const struct wr_profile *, char *where, weir_err *);
+/* Rates (rates.c): loads the profile and fills in what info says of them; and the seconds that are expected for n tokens, the first of them at
+ * `position`, 0: unknown. */
+void wr_plan_predict(weir_plan *);
+enum wr_work { WR_WORK_PREFILL /* in chunks, logits of the last row */, WR_WORK_EVAL /* in chunks, logits of all */, WR_WORK_DECODE /* one */ };
+double wr_plan_seconds(const weir_plan *, enum wr_work, uint32_t position, uint32_t n);
 /* Tests replace the device that engines are opened with; NULL: the CPU. */
 extern void (*wr_engine_device)(struct wr_device *);
 

@@ -248,6 +248,7 @@ int weir_plan_open(weir_plan **out, const char *path, const weir_options *option
     }
     fill_info(p);
     say_rounding(p);
+    wr_plan_predict(p);
     *out = p;
     return 0;
 fail:

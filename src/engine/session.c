@@ -127,9 +127,12 @@ static int advance(weir_session *s, size_t n, struct eval *eval, weir_err *err)
         s->info.decode_bytes += now.bytes_last_pass;
         s->info.decode_row_bytes += row_bytes;
         s->info.decode_disk_bytes = wr_os_usage().read_bytes - s->decode_disk_begin;
+        s->info.decode_predicted_seconds += wr_plan_seconds(p, WR_WORK_DECODE, (uint32_t)begin, 1);
     } else {
         s->info.n_prefill += s->n - begin;
         s->info.prefill_seconds += seconds;
+        if (s->n > begin)
+            s->info.prefill_predicted_seconds += wr_plan_seconds(p, eval != NULL ? WR_WORK_EVAL : WR_WORK_PREFILL, (uint32_t)begin, (uint32_t)(s->n - begin));
     }
     return rc;
 }

@@ -13,6 +13,8 @@
 #include "memory/device.h"
 #include "memory/plan.h"
 
+#define WR_PAGER_DEPTH 16 /* reads in flight */
+
 struct wr_pager;
 
 struct wr_pager_config {

@@ -9,8 +9,6 @@
 #include "base/team.h"
 #include "memory/pager.h"
 
-#define WR_PAGER_DEPTH 16
-
 /* A streamed extent. `ready` is the number of the pass whose data the slot holds; `left` counts the items of that pass that still read it. The I/O
  * thread writes slot and left before ready (release); the last item's release frees the slot. */
 struct extent_state {

@@ -59,22 +59,24 @@ size_t wr_profile_print(const struct wr_profile *, char *text, size_t capacity);
 double wr_profile_disk_rate(const struct wr_profile *, const char *engine, bool direct, uint64_t bytes, uint32_t depth);
 
 enum wr_bound { WR_BOUND_UNKNOWN, WR_BOUND_DISK, WR_BOUND_MEMORY, WR_BOUND_COMPUTE };
-struct wr_prediction {
-    double decode, prefill;                             /* tokens/s at position 0 of the context and in whole chunks; 0: unknown */
-    double decode_read_seconds, decode_compute_seconds; /* of one token, each alone */
-    double seconds_per_gib;                             /* of a token, saved by one more GiB of budget */
-    enum wr_bound bound;
-};
-/* What decides beyond the plan: shapes, formats and numbers of stages. */
+/* A pass: what decides beyond plan and profile. */
 struct wr_predict_input {
     const struct wr_plan *plan;
     const struct wr_profile *profile;
-    uint32_t n_threads, n_layer, n_head, n_head_kv, head_dim, n_stages; /* n_stages: of a pass */
+    const char *engine; /* as wr_profile_disk_rate takes it */
+    bool direct, precise;
+    uint32_t n_threads, n_stages;                                   /* stages: of a decode pass, see profile.stage_seconds */
+    uint32_t n_layer, n_local, window, n_head, n_head_kv, head_dim; /* n_local layers see `window` keys at most */
     uint64_t kv_bytes_per_position;
-    uint32_t position; /* keys that a token looks at */
-    bool precise, direct;
-    const char *engine;
+    uint32_t n_rows, position, n_logits; /* position: of the first row; logits of so many rows */
 };
+struct wr_prediction {
+    double seconds;                       /* 0: unknown, for something that the pass needs was not measured */
+    double read_seconds, compute_seconds; /* each alone */
+    double seconds_per_gib;               /* saved by one more GiB of pinned weights; 0 when nothing is streamed */
+    enum wr_bound bound;
+};
+/* A pure function; the arithmetic is in predict.c. */
 void wr_predict(struct wr_prediction *, const struct wr_predict_input *);
 
 #endif

@@ -14,6 +14,7 @@
 
 #define WR_MAX_HEAD_DIM 512
 #define WR_MAX_CHUNK 4096
+#define WR_PASS_STAGES_OF_LAYER 5 /* calls of the team for one row: q k v, attention, o, gate and up, down */
 
 struct wr_pass_row {
     uint32_t position;

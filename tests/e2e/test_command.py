@@ -167,7 +167,7 @@ def test_json_has_the_documented_members(tiny):
     assert set(done["io"]) >= {"engine", "direct", "bytes_read", "bytes_written", "reads", "bytes_per_token", "floor_bytes_per_token"}
     assert set(done["io"]) >= {"bytes_read_weights", "bytes_read_kv", "bytes_read_experts"}
     assert set(done["residency"]) == {"pinned", "streamed", "cached"}
-    assert set(done["rates"]) == {"prefill", "decode", "prefill_predicted", "decode_predicted"}
+    assert set(done["rates"]) == {"prefill", "decode", "prefill_predicted", "decode_predicted", "predicted_from"}
     assert set(done["stalls"]) == {"io", "compute"} and set(done["kv"]) >= {"type", "context", "resident", "on_disk"}
     assert set(done["spec"]) >= {"mode", "drafted", "accepted", "passes"}
     plan = weir_json("plan", tiny)

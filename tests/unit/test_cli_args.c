@@ -98,7 +98,7 @@ static void mistakes(void **state)
     REFUSED("-n needs a value: -n N", "m", "-n");
     REFUSED("--json takes no value", "--json=1");
     REFUSED("--logits is an option of 'weir eval', not of 'weir run'", "--logits", "x");
-    REFUSED("--out is an option of 'weir synth', not of 'weir run'", "-o", "x");
+    REFUSED("--layers is an option of 'weir synth', not of 'weir run'", "--layers", "2");
     char long_name[4096];
     memset(long_name, 'a', sizeof long_name - 1);
     long_name[0] = long_name[1] = '-';

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rates of a plan, from the stored profile. They decide nothing: the plan is complete before they are known. */
+#include "engine/engine.h"
+
+static struct wr_predict_input input_of(const weir_plan *p)
+{
+    const struct wr_hparams *hp = &p->model.hp;
+    struct wr_predict_input in = {.plan = &p->plan,
+        .profile = &p->profile,
+        .engine = p->options.io,
+        .direct = p->catalog.files[0].fd_direct >= 0,
+        .precise = p->options.precise,
+        .n_threads = p->options.n_threads,
+        .n_stages = hp->n_layer * WR_PASS_STAGES_OF_LAYER + 1,
+        .n_layer = hp->n_layer,
+        .window = hp->window,
+        .n_head = hp->n_head,
+        .n_head_kv = hp->n_head_kv,
+        .head_dim = hp->head_dim,
+        .kv_bytes_per_position = p->info.kv_bytes_per_position};
+    for (uint32_t il = 0; il < hp->n_layer; il++) in.n_local += p->model.layers[il].local;
+    return in;
+}
+
+static double pass_seconds(const weir_plan *p, uint32_t position, uint32_t n_rows, uint32_t n_logits)
+{
+    struct wr_predict_input in = input_of(p);
+    struct wr_prediction out;
+    in.position = position;
+    in.n_rows = n_rows;
+    in.n_logits = n_logits;
+    wr_predict(&out, &in);
+    return out.seconds;
+}
+
+/* Passes of one kind grow evenly with their position: the one in the middle stands for all whole chunks. */
+double wr_plan_seconds(const weir_plan *p, enum wr_work work, uint32_t position, uint32_t n)
+{
+    if (p->info.profile_taken < 0) return 0;
+    if (work == WR_WORK_DECODE) return pass_seconds(p, position, 1, 1);
+    uint32_t chunk = p->plan.n_chunk, last = (n - 1) % chunk + 1, whole = n - last;
+    double end = pass_seconds(p, position + whole, last, work == WR_WORK_EVAL ? last : 1);
+    if (whole == 0) return end;
+    return end + whole / chunk * pass_seconds(p, position + (whole - chunk) / 2, chunk, work == WR_WORK_EVAL ? chunk : 0);
+}
+
+static double per_second(double n, double seconds) { return seconds > 0 ? n / seconds : 0; }
+
+void wr_plan_predict(weir_plan *p)
+{
+    weir_plan_info *info = &p->info;
+    weir_err err;
+    int rc = wr_engine_profile_load(&p->profile, p->path, p->kernels->level, &err);
+    if (rc < 0) wr_log(&p->log, WEIR_LOG_WARN, "rates are not predicted: %s", err.text);
+    info->profile_taken = rc > 0 ? p->profile.taken : -1;
+    if (rc <= 0) return;
+    struct wr_predict_input in = input_of(p);
+    struct wr_prediction out;
+    in.n_rows = in.n_logits = 1;
+    wr_predict(&out, &in);
+    info->decode_predicted = per_second(1, out.seconds);
+    info->decode_predicted_full = per_second(1, pass_seconds(p, info->n_ctx - 1, 1, 1));
+    info->prefill_predicted = per_second(info->n_chunk, pass_seconds(p, 0, info->n_chunk, 1));
+    info->decode_read_seconds = out.read_seconds;
+    info->decode_compute_seconds = out.compute_seconds;
+    info->seconds_per_gib = out.seconds_per_gib;
+    info->bound = (enum weir_bound)out.bound;
+}

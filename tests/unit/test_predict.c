@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The prediction against sums that were worked out by hand, for a made-up machine whose rates are round numbers. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "memory/profile.h"
+
+#define MB 1000000u
+
+static struct wr_profile profile;
+static struct wr_tensor tensor[3];
+static struct wr_weight weight[3];
+static struct wr_extent extent[6];
+static uint32_t tape[6];
+static struct wr_plan plan;
+static struct wr_predict_input in;
+static struct wr_prediction out;
+
+static void near(double a, double b)
+{
+    if (fabs(a - b) > 1e-9 * fabs(b) + 1e-15) fail_msg("%.12g is not %.12g", a, b);
+}
+
+/* One dense Q4_0 weight of 1000 x 32 elements that takes 18 000 bytes, a Q8_0 head of 34 000, and embedding rows. Four of five extents are streamed, the last
+ * of them the head's. */
+static int begin(void **state)
+{
+    (void)state;
+    memset(&profile, 0, sizeof profile);
+    profile.n_threads = 2;
+    profile.threads[0] = 1;
+    profile.threads[1] = 4;
+    const struct wr_profile_format q4 = {WR_TYPE_Q4_0, false, {1e6, 4e6}, {8e9, 32e9}, {64e9, 256e9}},
+                                   q8 = {WR_TYPE_Q8_0, false, {2e6, 2e6}, {8e9, 32e9}, {64e9, 256e9}};
+    profile.format[0] = q4;
+    profile.format[1] = q8;
+    profile.n_formats = 2;
+    for (int i = 0; i < 2; i++) {
+        profile.read[i] = 4e6;
+        profile.attend[i] = 1e6;
+        profile.attend_many[i] = 1e9;
+        profile.stage_seconds[i] = 1e-5;
+    }
+    profile.disk[0] = (struct wr_profile_disk){"uring", true, MB, 4, 1e8};
+    profile.disk[1] = (struct wr_profile_disk){"uring", true, 4096, 1, 4.096e6}; /* a row takes a millisecond */
+    profile.n_disk = 2;
+
+    tensor[0] = (struct wr_tensor){.quant = wr_quant_find(WR_TYPE_Q4_0), .ne = {32, 1000, 1, 1}, .n_rows = 1000, .bytes = 18000};
+    tensor[1] = (struct wr_tensor){.quant = wr_quant_find(WR_TYPE_Q8_0), .ne = {32, 1000, 1, 1}, .n_rows = 1000, .bytes = 34000};
+    for (int i = 0; i < 3; i++) weight[i] = (struct wr_weight){.tensor = &tensor[i == 1], .use = i == 0 ? WR_USE_DENSE : i == 1 ? WR_USE_HEAD : WR_USE_ROWS};
+    for (uint32_t i = 0; i < 4; i++) {
+        extent[i] = (struct wr_extent){.bytes = MB, .head = i == 3};
+        tape[i] = i;
+    }
+    plan = (struct wr_plan){
+        .weights = weight, .n_weights = 3, .extents = extent, .n_extents = 4, .tape = tape, .n_tape = 4, .n_tape_head = 1, .n_slots = 4, .streamed = 4 * MB};
+    in = (struct wr_predict_input){.plan = &plan,
+        .profile = &profile,
+        .engine = "uring",
+        .direct = true,
+        .n_threads = 1,
+        .n_layer = 2,
+        .n_head = 4,
+        .n_head_kv = 4,
+        .head_dim = 16,
+        .kv_bytes_per_position = 256,
+        .n_rows = 1,
+        .n_logits = 1};
+    return 0;
+}
+
+/* 18 ms + 17 ms of weights, 256 bytes of keys and values, against 40 ms of reading. */
+static void decode(void **state)
+{
+    (void)state;
+    wr_predict(&out, &in);
+    near(out.read_seconds, 0.040);
+    near(out.compute_seconds, 0.018 + 0.017 + 256e-6);
+    near(out.seconds, 0.040);
+    assert_int_equal(out.bound, WR_BOUND_DISK);
+    near(out.seconds_per_gib, (0.040 - 0.035256) / 4e6 * 1073741824);
+    in.n_threads = 4; /* Q4_0 four times as fast */
+    wr_predict(&out, &in);
+    near(out.compute_seconds, 0.0045 + 0.017 + 256e-6);
+    in.n_threads = 2; /* between 1 and 4 */
+    wr_predict(&out, &in);
+    near(out.compute_seconds, 0.009 + 0.017 + 256e-6);
+    in.n_threads = 9; /* beyond: as 4 */
+    wr_predict(&out, &in);
+    near(out.compute_seconds, 0.0045 + 0.017 + 256e-6);
+}
+
+static void stages_and_rows(void **state)
+{
+    (void)state;
+    in.n_stages = 11;
+    plan.row_slot_bytes = 2 * WR_IO_ALIGN;
+    wr_predict(&out, &in);
+    near(out.compute_seconds, 0.018 + 0.017 + 256e-6 + 11e-5 + 1e-3);
+}
+
+/* The tenth key: ten times the bytes; a window of 4 cuts one of the two layers short. With two queries to a key half of the products are more. */
+static void attention(void **state)
+{
+    (void)state;
+    in.position = 9;
+    wr_predict(&out, &in);
+    near(out.compute_seconds, 0.035 + 2560e-6);
+    in.n_local = 1;
+    in.window = 4;
+    wr_predict(&out, &in);
+    near(out.compute_seconds, 0.035 + 1280e-6 + 512e-6);
+    in.n_local = 0;
+    in.n_head = 8;
+    wr_predict(&out, &in);
+    near(out.compute_seconds, 0.035 + 2560e-6 + 0.5 * 4 * 16 * 8 * 10 * 2 / 1e9);
+}
+
+/* Together: the disk keeps 0.8, compute 0.5. 35.256 ms of computing take 70.512 beside it, in which the disk does 56.41: reading ends first, after 50 ms,
+ * 25 of the computing are done, and 10.256 are left. */
+static void beside_each_other(void **state)
+{
+    (void)state;
+    profile.disk_beside = 0.8;
+    profile.compute_beside = 0.5;
+    wr_predict(&out, &in);
+    near(out.seconds, 0.050 + 0.010256);
+    assert_int_equal(out.bound, WR_BOUND_MEMORY); /* 52 256 bytes at 4 MB/s against 128 000 products at 64 GHz */
+    profile.disk[0].rate = 2e7;                   /* reading 200 ms; computing ends after 70.512 with 56.41 of it done */
+    wr_predict(&out, &in);
+    near(out.seconds, 0.070512 + 0.200 - 0.8 * 0.070512);
+    assert_int_equal(out.bound, WR_BOUND_DISK);
+    plan.n_tape = plan.n_tape_head = 0;
+    plan.streamed = 0;
+    wr_predict(&out, &in);
+    near(out.seconds, 0.035256);
+    near(out.seconds_per_gib, 0);
+}
+
+/* 256 rows without logits: the head is neither read nor computed. 256 x 64 000 products at 8 GHz take 2.048 ms, one row alone 18: rows after the first are
+ * free then. With 0.8 GHz they take 20.48, so that 2.48 come on top. */
+static void prefill(void **state)
+{
+    (void)state;
+    in.n_rows = 256;
+    in.n_logits = 0;
+    wr_predict(&out, &in);
+    near(out.read_seconds, 0.030);
+    double attention = 256 * 256 / 1e6 + 4.0 * 16 * 4 * (256 * 257 / 2) * 2 * 255 / 256 / 1e9;
+    near(out.compute_seconds, 0.018 + attention);
+    profile.format[0].prefill[0] = 0.8e9;
+    wr_predict(&out, &in);
+    near(out.compute_seconds, 0.02048 + attention);
+    profile.format[0].mix[0] = 0.81e9; /* of the 18 ms memory takes 4.5 + 16.4 for the keys, products 20.2 */
+    profile.read[0] = 6e6;
+    plan.n_tape = plan.n_tape_head = 0;
+    wr_predict(&out, &in);
+    assert_int_equal(out.bound, WR_BOUND_COMPUTE);
+    in.n_rows = 128;
+    wr_predict(&out, &in);
+    near(out.compute_seconds, 0.018 + 127 * 0.00248 / 255 + 128 * 256 / 1e6 + 4.0 * 16 * 4 * (128 * 129 / 2) * 2 * 127 / 128 / 1e9);
+}
+
+/* What was not measured makes the whole unknown, but only if it is needed. */
+static void missing(void **state)
+{
+    (void)state;
+    in.precise = true;
+    wr_predict(&out, &in);
+    assert_true(out.seconds == 0 && out.bound == WR_BOUND_UNKNOWN);
+    in.precise = false;
+    in.direct = false;
+    wr_predict(&out, &in);
+    assert_true(out.seconds == 0 && out.bound == WR_BOUND_UNKNOWN);
+    plan.n_tape = plan.n_tape_head = 0;
+    wr_predict(&out, &in);
+    near(out.seconds, 0.035256);
+    profile.n_formats = 1;
+    wr_predict(&out, &in);
+    assert_true(out.seconds == 0);
+    in.n_logits = 0;
+    wr_predict(&out, &in);
+    near(out.seconds, 0.018256);
+    profile.attend[0] = profile.attend[1] = 0;
+    wr_predict(&out, &in);
+    assert_true(out.seconds == 0);
+    memset(&profile, 0, sizeof profile);
+    wr_predict(&out, &in);
+    assert_true(out.seconds == 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(decode, begin),
+        cmocka_unit_test_setup(stages_and_rows, begin),
+        cmocka_unit_test_setup(attention, begin),
+        cmocka_unit_test_setup(beside_each_other, begin),
+        cmocka_unit_test_setup(prefill, begin),
+        cmocka_unit_test_setup(missing, begin),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
