@@ -60,6 +60,8 @@ struct weir_session {
 
 /* Opens the catalog and what the plan needs of model and vocabulary; `text_only`: no model. */
 int wr_plan_read(weir_plan **out, const char *path, const weir_options *, bool text_only, weir_err *);
+/* Fills what weir_plan_get says from the plan. */
+void wr_plan_fill_info(weir_plan *);
 /* The ledger of handles, which exist before and outlive the ledger of an engine. Charged to PROCESS. */
 struct wr_ledger *wr_engine_host_ledger(void);
 int wr_engine_load_vocab(weir_engine *, weir_err *);

@@ -106,7 +106,7 @@ static int choose_budget(weir_plan *p, weir_err *err)
     return 0;
 }
 
-static void fill_info(weir_plan *p)
+void wr_plan_fill_info(weir_plan *p)
 {
     const struct wr_plan *plan = &p->plan;
     const struct wr_hparams *hp = &p->model.hp;
@@ -246,7 +246,7 @@ int weir_plan_open(weir_plan **out, const char *path, const weir_options *option
         wr_err_prefix(err, rc, "%s", wr_file_label(path));
         goto fail;
     }
-    fill_info(p);
+    wr_plan_fill_info(p);
     say_rounding(p);
     wr_plan_predict(p);
     *out = p;

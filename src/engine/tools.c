@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Small windows for the command: the tape, and what the tables hold. */
+/* Small windows for the command: the tape, the controls, and what the tables hold. */
+#include <stdio.h>
+#include <string.h>
 #include "engine/engine.h"
 #include "engine/tools.h"
 #include "generate/sampler.h"
 #include "generate/stop.h"
+#include "memory/control.h"
 
 int wr_tool_check_generate(const weir_sampling *sampling, const char *const *stops, size_t n_stops, uint32_t n_vocab, weir_err *err)
 {
@@ -33,6 +36,37 @@ bool wr_tool_tape(const weir_plan *p, uint64_t i, uint32_t *file, uint64_t *offs
     *bytes = e->bytes;
     *streamed = !e->pinned;
     return true;
+}
+
+static const struct {
+    const char *name, *description;
+} controls[WR_N_CONTROLS] = {
+    [WR_CONTROL_STRIPE] = {"stripe", "a fixed part pinned, spread evenly over the pass, the rest streamed: what weir does"},
+    [WR_CONTROL_STREAM_ALL] = {"stream-all", "nothing pinned: a layer is read, used and dropped while the next one is read"},
+    [WR_CONTROL_LRU] = {"lru", "the same memory as a cache, where the part used longest ago makes room"},
+    [WR_CONTROL_MMAP] = {"mmap", "nothing pinned, --io mmap: the system's page cache, outside the budget"},
+};
+
+const char *wr_tool_control(uint32_t i, const char **description)
+{
+    if (i >= WR_N_CONTROLS) return NULL;
+    *description = controls[i].description;
+    return controls[i].name;
+}
+
+int wr_tool_plan_control(weir_plan *p, const char *name, weir_err *err)
+{
+    uint32_t i = 0;
+    while (i < WR_N_CONTROLS && strcmp(controls[i].name, name) != 0) i++;
+    if (i == WR_N_CONTROLS) return wr_err(err, WEIR_E_USAGE, "--control: '%.60s' is not one of stripe, stream-all, lru, mmap", name);
+    weir_options *o = &p->options;
+    if (i == WR_CONTROL_MMAP && (o->direct == WEIR_DIRECT_ON || (strcmp(o->io, "auto") != 0 && strcmp(o->io, "mmap") != 0)))
+        return wr_err(err, WEIR_E_USAGE, "--control mmap reads with --io mmap through the page cache; leave --io and --direct out");
+    int rc = wr_plan_control(&p->plan, (enum wr_control)i, p->model.hp.n_layer, err);
+    if (rc < 0) return wr_err_prefix(err, rc, "%s", wr_file_label(p->path));
+    if (i == WR_CONTROL_MMAP) snprintf(o->io, sizeof o->io, "mmap");
+    wr_plan_fill_info(p);
+    return 0;
 }
 
 const char *wr_tool_io_engine(uint32_t i, const char **description)

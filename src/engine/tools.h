@@ -45,6 +45,12 @@ int wr_tool_check_chat(const char *model_path, const weir_options *, bool *there
 /* Entry i of the tape of a decode pass, in order: false past the end. `file`: part of a split model, from 0. */
 bool wr_tool_tape(const weir_plan *, uint64_t i, uint32_t *file, uint64_t *offset, uint64_t *bytes, bool *streamed);
 
+/* What the field does instead of the stripe (memory/control.h): name i and one line; NULL past the end. */
+const char *wr_tool_control(uint32_t i, const char **description);
+/* Makes an open plan that of a control, in the memory that the stripe would have; an engine opened with it gives the same logits. For measuring.
+ * WEIR_E_USAGE for another name, and where everything fits. */
+int wr_tool_plan_control(weir_plan *, const char *name, weir_err *);
+
 /* I/O engines, CPU levels and weight formats, for help texts: name i and one line; NULL past the end. */
 const char *wr_tool_io_engine(uint32_t i, const char **description);
 const char *wr_tool_level(uint32_t i, bool *available);

@@ -76,13 +76,13 @@ static int load_pinned(struct wr_pager *p, weir_err *err)
     return rc;
 }
 
-/* The tape's first extents, as many as there are slots, are read here and not by the I/O thread: every pass begins with them, the first one finds them in
+/* The tape's first extents, as many as are read ahead, are read here and not by the I/O thread: every pass begins with them, the first one finds them in
  * the ring, and where little is pinned they tell the disk's rate without a byte read twice. */
 static int fill_ring(struct wr_pager *p, weir_err *err)
 {
     const struct wr_plan *plan = p->plan;
     uint64_t begin = wr_clock_ns();
-    uint32_t body = plan->n_tape - plan->n_tape_head, n = plan->n_slots < body ? plan->n_slots : body, next = 0, in_flight = 0;
+    uint32_t body = plan->n_tape - plan->n_tape_head, n = plan->n_ahead < body ? plan->n_ahead : body, next = 0, in_flight = 0;
     int rc = 0;
     while (in_flight > 0 || (rc == 0 && next < n)) {
         while (rc == 0 && next < n && in_flight < WR_PAGER_DEPTH) {
@@ -93,6 +93,7 @@ static int fill_ring(struct wr_pager *p, weir_err *err)
             s->slot = next;
             atomic_store(&s->left, e->n_touches);
             atomic_store(&p->slot[next].busy, 1);
+            if (plan->lru) wr_lru_use(p, plan->tape[next], next);
             next++;
             in_flight++;
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What pager.c, tape.c and lease.c share; nobody else includes it. */
+/* What pager.c, tape.c, lease.c and control.c share; nobody else includes it. */
 #ifndef WR_MEMORY_PAGER_STATE_H
 #define WR_MEMORY_PAGER_STATE_H
 
@@ -14,9 +14,11 @@
 struct extent_state {
     _Atomic uint32_t ready, left;
     uint32_t slot;
+    uint32_t used; /* LRU control: when it was asked for last, in extents of the tape */
 };
 struct slot_state {
     _Atomic uint32_t busy;
+    uint32_t holds; /* LRU control: the extent, from 1; 0: none */
     _Atomic uint64_t fence;
 };
 
@@ -53,6 +55,7 @@ struct wr_pager {
     _Atomic uint64_t bytes_streamed, bytes_pinned, bytes_rows, bytes_seam, n_reads, n_reads_streamed, stall_io_ns, stall_compute_ns;
     uint64_t bytes_filled;
     uint32_t n_filled; /* extents of the first pass that were read at open */
+    uint32_t n_used;   /* LRU control: its clock */
     double load_seconds;
 };
 
@@ -61,6 +64,10 @@ int wr_tape_start(struct wr_pager *, weir_err *);
 void wr_tape_loaded(struct wr_pager *, uint32_t extent, uint32_t slot, uint32_t pass);
 void wr_tape_wake(struct wr_pager *);
 void wr_tape_progress(struct wr_pager *);
+/* LRU control: the slot for the tape's next extent, which holds it already (*hit), or else, of those that nobody holds, the one whose extent was asked for
+ * longest ago; n_slots: none (*fenced: one will be free without anybody saying so). Then, when the extent is there or under way: it was used. */
+uint32_t wr_lru_find(const struct wr_pager *, uint32_t extent, bool *hit, bool *fenced);
+void wr_lru_use(struct wr_pager *, uint32_t extent, uint32_t slot);
 /* Waits until *word == value or the pager failed; false then. */
 bool wr_tape_await(struct wr_pager *, _Atomic uint32_t *word, uint32_t value);
 

@@ -481,8 +481,9 @@ int wr_plan_make(struct wr_plan *plan, const struct wr_plan_input *input, weir_e
         plan->tape[plan->n_tape++] = work.full_tape[i];
         plan->n_tape_head += plan->extents[work.full_tape[i]].head;
     }
+    plan->n_live = layout.max_live + 2 < work.n_full ? layout.max_live + 2 : work.n_full;
     if (layout.n_slots > plan->n_tape) layout.n_slots = plan->n_tape;
-    plan->n_slots = layout.n_slots;
+    plan->n_slots = plan->n_ahead = layout.n_slots;
     plan->slot_bytes = (uint32_t)layout.extent_bytes;
 
     plan->account[WR_ACCOUNT_PROCESS] = in->process_bytes;

@@ -71,6 +71,9 @@ struct wr_plan {
     uint32_t min_budget_n_ctx; /* the context that it has room for */
     uint32_t n_ctx, n_chunk, max_context;
     uint32_t n_slots, slot_bytes; /* the ring */
+    uint32_t n_ahead;             /* extents that are read ahead of compute: n_slots, but for the LRU control */
+    uint32_t n_live;              /* slots that a pass needs at least, were nothing pinned */
+    bool lru;                     /* the slots are a cache, see control.h */
     uint64_t row_slot_bytes;      /* a slot for one embedding row, aligned; WR_ROW_SLOTS of them lie behind the ring's slots */
     uint64_t vector_bytes;        /* of the pinned region, first part */
     uint64_t pinned, streamed;    /* aligned extent bytes; streamed: of one decode pass */

@@ -107,7 +107,10 @@ static void reset(struct tape *t)
         atomic_store(&p->extent[e].left, 0);
         atomic_store(&p->extent[e].ready, 0);
     }
-    for (uint32_t s = 0; s < p->plan->n_slots; s++) atomic_store(&p->slot[s].busy, 0);
+    for (uint32_t s = 0; s < p->plan->n_slots; s++) {
+        atomic_store(&p->slot[s].busy, 0);
+        p->slot[s].holds = 0;
+    }
     t->pass = atomic_load(&p->begun) + 1;
     t->at = 0;
     t->rows_taken = atomic_load(&p->rows.posted);
@@ -132,6 +135,18 @@ static bool submit_row(struct tape *t)
 
 enum next { SUBMITTED, FULL, NO_SLOT, FENCED, IDLE }; /* FENCED: a slot will be free without anybody saying so */
 
+/* A slot that nobody holds; n_slots: none (*fenced: one will be). */
+static uint32_t free_slot(const struct wr_pager *p, bool *fenced)
+{
+    uint32_t slot = 0;
+    for (; slot < p->plan->n_slots; slot++) {
+        if (atomic_load_explicit(&p->slot[slot].busy, memory_order_acquire)) continue;
+        if (p->device->ops->done(p->device, atomic_load_explicit(&p->slot[slot].fence, memory_order_relaxed))) break;
+        *fenced = true;
+    }
+    return slot;
+}
+
 static enum next submit_extent(struct tape *t)
 {
     struct wr_pager *p = t->p;
@@ -148,14 +163,18 @@ static enum next submit_extent(struct tape *t)
     const struct wr_extent *e = &plan->extents[index];
     struct extent_state *s = &p->extent[index];
     if (atomic_load_explicit(&s->left, memory_order_acquire) != 0) return NO_SLOT; /* still in use by the pass before */
-    uint32_t slot = 0;
-    bool fenced = false;
-    for (; slot < plan->n_slots; slot++) {
-        if (atomic_load_explicit(&p->slot[slot].busy, memory_order_acquire)) continue;
-        if (p->device->ops->done(p->device, atomic_load_explicit(&p->slot[slot].fence, memory_order_relaxed))) break;
-        fenced = true;
-    }
+    bool fenced = false, hit = false;
+    uint32_t slot = plan->lru ? wr_lru_find(p, index, &hit, &fenced) : free_slot(p, &fenced);
     if (slot == plan->n_slots) return fenced ? FENCED : NO_SLOT;
+    if (hit) { /* as if it had been read at once */
+        wr_lru_use(p, index, slot);
+        atomic_store_explicit(&s->left, e->n_touches, memory_order_release);
+        atomic_store_explicit(&p->slot[slot].busy, 1, memory_order_release);
+        atomic_store_explicit(&s->ready, t->pass, memory_order_release);
+        wr_tape_progress(p);
+        t->at++;
+        return SUBMITTED;
+    }
     s->slot = slot;
     atomic_store_explicit(&s->ready, t->pass | 1u << 31, memory_order_relaxed);
     atomic_store_explicit(&s->left, e->n_touches, memory_order_release);
@@ -166,6 +185,7 @@ static enum next submit_extent(struct tape *t)
     }
     atomic_store_explicit(&p->slot[slot].fence, 0, memory_order_relaxed);
     atomic_store_explicit(&p->slot[slot].busy, 1, memory_order_release);
+    if (plan->lru) wr_lru_use(p, index, slot);
     t->in_flight++;
     t->at++;
     return SUBMITTED;

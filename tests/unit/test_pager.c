@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include "base/os.h"
 #include "base/team.h"
+#include "memory/control.h"
 #include "memory/pager.h"
 
 #define N_LAYERS 3
@@ -90,6 +91,7 @@ struct setting {
     uint32_t n_threads;
     uint64_t extent, ring, pin;
     bool tied;
+    enum wr_control control;
 };
 
 static void open_rig(struct rig *r, const struct setting *s)
@@ -115,7 +117,7 @@ static void open_rig(struct rig *r, const struct setting *s)
         .ring_bytes = s->ring,
         .extent_bytes = s->extent,
         .ledger = &r->ledger};
-    if (wr_plan_make(&r->plan, &r->in, &err) != 0) fail_msg("%s", err.text);
+    if (wr_plan_make(&r->plan, &r->in, &err) != 0 || wr_plan_control(&r->plan, s->control, N_LAYERS, &err) != 0) fail_msg("%s", err.text);
     for (int a = 0; a < WR_N_ACCOUNTS; a++) wr_ledger_limit(&r->ledger, a, r->plan.account[a]);
     assert_int_equal(
         wr_arena_open(&r->arena, r->plan.account[WR_ACCOUNT_SCRATCH] + r->plan.account[WR_ACCOUNT_WEIGHTS] + r->plan.account[WR_ACCOUNT_RING], &err), 0);
@@ -284,6 +286,71 @@ static void test_exact_reads(void **state)
                 assert_int_equal(stats.bytes_streamed, expected);
                 assert_true(stats.n_reads_streamed >= n_reads);
                 assert_string_equal(stats.engine, "sim");
+                close_rig(&r);
+            }
+}
+
+/* What a cache of so many extents reads if the one used longest ago makes room: extents in the order of their last use, the newest first. */
+struct cache {
+    uint32_t extent[2000], n, n_slots;
+    uint64_t bytes;
+};
+static void use(struct cache *c, const struct wr_plan *plan, uint32_t extent)
+{
+    uint32_t i = 0;
+    while (i < c->n && c->extent[i] != extent) i++;
+    if (i == c->n) {
+        c->bytes += plan->extents[extent].bytes;
+        if (c->n < c->n_slots)
+            c->n++;
+        else
+            i--;
+    }
+    memmove(c->extent + 1, c->extent, i * sizeof *c->extent);
+    c->extent[0] = extent;
+}
+
+/* The controls give the same rows. Those that keep nothing read every extent in every pass; the cache reads what the model of one above says, which is
+ * everything where the passes are alike and it is too small by one extent, and nothing where it is not. */
+static void test_controls(void **state)
+{
+    static const struct {
+        uint64_t extent, ring, pin;
+    } cases[] = {{4096, 0, 1200 * KIB}, {4096, 300 * KIB, 400 * KIB}, {4096, 64 * MIB, 0}, {65536, 0, 1400 * KIB}, {16384, 2 * MIB, 0}};
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++)
+        for (int control = WR_CONTROL_STREAM_ALL; control < WR_N_CONTROLS; control++)
+            for (int heads = 0; heads < 3; heads++) { /* none, in every second pass, in all */
+                bool sim = i % 2 == 0;
+                const char *io = control == WR_CONTROL_MMAP ? "mmap" : sim ? "sim" : "pread";
+                struct setting s = {io, 1 + heads, cases[i / 2].extent, cases[i / 2].ring, cases[i / 2].pin, i % 3 == 0, control};
+                static struct rig r;
+                open_rig(&r, &s);
+                const struct wr_plan *plan = &r.plan;
+                uint32_t n_body = plan->n_tape - plan->n_tape_head, n_passes = 6;
+                static struct cache cache;
+                assert_true(plan->n_tape < 2000);
+                cache = (struct cache){.n_slots = plan->lru ? plan->n_slots : 0};
+                uint64_t all = 0;
+                for (uint32_t pass = 0; pass < n_passes; pass++) {
+                    bool head = heads == 2 || (heads == 1 && pass % 2 == 1);
+                    for (uint32_t t = 0; t < (head ? plan->n_tape : n_body); t++) {
+                        all += plan->extents[plan->tape[t]].bytes;
+                        if (plan->lru) use(&cache, plan, plan->tape[t]);
+                    }
+                    assert_true(run_pass(&r, head, UINT32_MAX, 0));
+                }
+                uint64_t ahead = 0, whole_pass = 0;
+                if (heads == 2 && plan->lru) assert_int_equal(cache.bytes, plan->n_slots < plan->n_tape ? all : all / n_passes);
+                for (uint32_t t = 0; t < n_body && t < plan->n_ahead; t++) {
+                    ahead += plan->extents[plan->tape[t]].bytes;
+                    if (plan->lru) use(&cache, plan, plan->tape[t]);
+                }
+                assert_streamed(&r, plan->lru ? cache.bytes : all + ahead);
+                for (uint32_t t = 0; t < plan->n_tape; t++) whole_pass += plan->extents[plan->tape[t]].bytes;
+                assert_int_equal(plan->streamed, plan->lru && plan->n_slots == plan->n_tape ? 0 : whole_pass);
+                assert_int_equal(wr_pager_stats(r.pager).bytes_pinned, 0);
+                assert_int_equal(run_pass(&r, true, 20, 0), false); /* left half-way, and whole again */
+                assert_true(run_pass(&r, true, UINT32_MAX, 0));
                 close_rig(&r);
             }
 }
@@ -496,6 +563,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_every_byte, tidy),
         cmocka_unit_test_teardown(test_exact_reads, tidy),
+        cmocka_unit_test_teardown(test_controls, tidy),
         cmocka_unit_test_teardown(test_abort, tidy),
         cmocka_unit_test_teardown(test_token_rows, tidy),
         cmocka_unit_test_teardown(test_vectors, tidy),

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "memory/plan.h"
+#include "memory/control.h"
 
 #define KIB 1024ull
 #define MIB (1024 * KIB)
@@ -203,7 +203,7 @@ static void check_accounts(const struct fixture *f, const struct wr_plan *p)
         U(p->account[WR_ACCOUNT_RING]));
     CHECK(p->account[WR_ACCOUNT_SCRATCH] >= f->in.scratch_base + f->in.scratch_per_row * p->n_chunk + f->in.scratch_per_thread * f->in.n_threads, "scratch");
     CHECK(p->account[WR_ACCOUNT_TOKENIZER] >= f->in.tokenizer_bytes && p->account[WR_ACCOUNT_PROCESS] == f->in.process_bytes, "constant accounts");
-    CHECK(p->account[WR_ACCOUNT_META] >= wr_ledger_used(&f->ledger, WR_ACCOUNT_META) + (uint64_t)p->n_extents * 12 + (uint64_t)p->n_slots * 16 + 64 * KIB,
+    CHECK(p->account[WR_ACCOUNT_META] >= wr_ledger_used(&f->ledger, WR_ACCOUNT_META) + (uint64_t)p->n_extents * 16 + (uint64_t)p->n_slots * 16 + 64 * KIB,
         "meta %llu", U(p->account[WR_ACCOUNT_META]));
     CHECK(p->n_ctx > 0 && (f->in.n_ctx == 0 ? p->n_ctx <= f->in.n_ctx_trained : p->n_ctx == f->in.n_ctx), "context %u", p->n_ctx);
     CHECK(p->max_context >= p->n_ctx, "largest context %u of %u", p->max_context, p->n_ctx);
@@ -264,7 +264,8 @@ static void check_tape(const struct fixture *f, const struct wr_plan *p, const s
         CHECK(e->head || n_head == 0, "entry %u comes after the head", at);
     }
     CHECK(at == p->n_tape && n_head == p->n_tape_head, "tape of %u (%u)", p->n_tape, p->n_tape_head);
-    CHECK(streamed == p->streamed, "streamed %llu, said %llu", U(streamed), U(p->streamed));
+    bool all_cached = p->lru && p->n_slots == p->n_tape; /* nothing is read twice */
+    CHECK(p->streamed == (all_cached ? 0 : streamed), "streamed %llu, said %llu", U(streamed), U(p->streamed));
     for (uint32_t e = 0; e < p->n_extents; e++) { /* an extent of token rows alone is pinned only where nothing is streamed */
         const struct wr_extent *x = &p->extents[e];
         CHECK(x->n_touches > 0 || !x->pinned || streamed == 0, "extent %u", e);
@@ -292,7 +293,7 @@ static void check_tape(const struct fixture *f, const struct wr_plan *p, const s
 static bool simulate(const struct wr_plan *p, const struct item *items, uint32_t n_items, uint32_t n_workers, struct random *r)
 {
     uint32_t *loaded = calloc(p->n_extents + 1, sizeof *loaded), *left = calloc(p->n_extents + 1, sizeof *left), *held = calloc(n_workers, sizeof *held);
-    uint32_t n_free = p->n_slots, tape_pass = 1, at = 0, body = p->n_tape - p->n_tape_head;
+    uint32_t n_free = p->n_ahead, tape_pass = 1, at = 0, body = p->n_tape - p->n_tape_head;
     bool good = true;
     for (uint32_t pass = 1; good && pass <= 3; pass++) {
         uint32_t next = 0, n_held = 0, n_pass = n_items;
@@ -338,7 +339,7 @@ static void check_plan(const struct fixture *f, const struct wr_plan *p)
     check_places(f, p);
     uint32_t n_items = check_cover(f, p, items), n_order = first_use_order(f, p, items, n_items, order);
     check_tape(f, p, items, order, n_order);
-    CHECK(p->streamed == 0 || p->n_slots > 0, "no ring");
+    CHECK(p->n_tape == 0 || (p->n_slots > 0 && p->n_ahead > 0 && p->n_ahead <= p->n_slots), "no ring");
     for (uint32_t i = 0; i < p->n_weights; i++) { /* token rows that are not all in memory go through slots of their own */
         uint64_t row_bytes = f->uses[i].tensor->row_bytes;
         if (p->weights[i].use != WR_USE_ROWS) continue;
@@ -384,6 +385,33 @@ static uint64_t check_least(struct fixture *f)
     return least;
 }
 
+/* What holds for a plan holds for the controls made of it: they stream everything, in the same memory. True if they could be made. */
+static bool check_controls(struct fixture *f)
+{
+    struct wr_plan p;
+    bool made = true;
+    for (int control = WR_CONTROL_STRIPE + 1; made && control < WR_N_CONTROLS; control++) {
+        weir_err err = {0};
+        make_or_fail(f, &p);
+        uint64_t memory = p.account[WR_ACCOUNT_WEIGHTS] + p.account[WR_ACCOUNT_RING], rest = 0, streamed = p.streamed;
+        int rc = wr_plan_control(&p, control, 3, &err);
+        made = rc == 0;
+        CHECK(made || rc == (streamed == 0 ? WEIR_E_USAGE : WEIR_E_BUDGET), "control %d: %s", control, err.text);
+        for (uint32_t e = 0; made && e < p.n_extents; e++) CHECK(!p.extents[e].pinned, "control %d: extent %u is pinned", control, e);
+        if (made) {
+            check_plan(f, &p);
+            rest = memory - p.account[WR_ACCOUNT_WEIGHTS] - p.account[WR_ACCOUNT_RING];
+            CHECK(rest <= memory, "control %d takes more than the stripe", control);
+            CHECK(control != WR_CONTROL_LRU || rest < p.slot_bytes || p.n_slots == p.n_tape, "%llu are left to no slot", U(rest));
+            CHECK(control == WR_CONTROL_LRU ? p.lru : !p.lru && p.n_ahead == p.n_slots, "control %d", control);
+        }
+        wr_plan_free(&p);
+    }
+    return made;
+}
+
+static uint32_t n_controlled;
+
 static void run_case(uint64_t seed)
 {
     static struct fixture fixture;
@@ -398,12 +426,14 @@ static void run_case(uint64_t seed)
         CHECK(p.min_budget == least, "least %llu, then %llu", U(least), U(p.min_budget));
         check_plan(f, &p);
         wr_plan_free(&p);
+        n_controlled += check_controls(f);
     }
 }
 
 static void test_properties(void **state)
 {
     for (uint64_t seed = 1; seed <= N_CASES; seed++) run_case(seed);
+    assert_true(n_controlled > N_CASES / 2); /* elsewhere everything fits */
 }
 
 /* More memory never means a smaller context, and never more bytes to read but for the grain: two extents, and a step of the chunk or the context. */
