@@ -119,6 +119,7 @@ json_t *wr_cli_json_string(const char *);              /* NULL is null */
 const char *wr_cli_finish_name(enum weir_finish);      /* "stop", "length", "interrupted" */
 json_t *wr_cli_json_rate(double);                      /* null unless positive and finite */
 void wr_cli_json_value(struct wr_cli_out *, const json_t *);
+json_t *wr_cli_json_warnings(const struct wr_cli *); /* report.c */
 
 /* ---- files (file.c) -------------------------------------------------------------------- */
 

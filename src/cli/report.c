@@ -41,7 +41,7 @@ static json_t *kv_json(const weir_plan_info *info)
         (json_int_t)info->kv_resident, "on_disk", (json_int_t)0, "bytes_per_position", (json_int_t)info->kv_bytes_per_position);
 }
 
-static json_t *warnings_json(const struct wr_cli *cli)
+json_t *wr_cli_json_warnings(const struct wr_cli *cli)
 {
     json_t *all = json_array();
     for (uint32_t i = 0; i < cli->n_warnings && i < WR_CLI_WARNINGS; i++) json_array_append_new(all, wr_cli_json_string(cli->warning[i]));
@@ -118,7 +118,7 @@ void wr_cli_report_json(struct wr_cli *cli, const struct wr_cli_result *result)
     wr_cli_json_add(out, "kv", kv_json(info));
     wr_cli_json_add(out, "spec", json_pack("{s:s, s:i, s:i, s:I}", "mode", "off", "drafted", 0, "accepted", 0, "passes", (json_int_t)s.n_decode));
     wr_cli_json_add(out, "experts", json_null());
-    wr_cli_json_add(out, "warnings", warnings_json(cli));
+    wr_cli_json_add(out, "warnings", wr_cli_json_warnings(cli));
 }
 
 static void accounts_table(struct wr_cli_out *out, const weir_plan_info *info, bool peaks)
@@ -260,5 +260,5 @@ void wr_cli_report_plan_json(struct wr_cli *cli, const weir_plan_info *info)
     wr_cli_json_add(out, "min_budget", json_integer((json_int_t)info->min_budget));
     wr_cli_json_add(out, "max_context", json_integer(info->max_context));
     wr_cli_json_add(out, "trained_context", json_integer(info->n_ctx_trained));
-    wr_cli_json_add(out, "warnings", warnings_json(cli));
+    wr_cli_json_add(out, "warnings", wr_cli_json_warnings(cli));
 }

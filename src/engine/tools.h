@@ -37,6 +37,15 @@ int wr_tool_synth(const wr_synth_options *, weir_err *);
 /* Shape i: its name and one line about it; NULL past the end. */
 const char *wr_tool_synth_shape(uint32_t i, const char **description);
 
+typedef struct wr_probe_options {
+    const char *folder;          /* the disk that is measured is the one that holds it */
+    double seconds;              /* in all, about; a slow disk takes longer */
+    const weir_options *options; /* isa, log, progress, cancel */
+} wr_probe_options;
+/* Measures disk, memory and compute, and stores the profile. The object is docs/JSON.md's, without warnings; the caller decrefs. Nothing of the file
+ * that is read is left, however the process ends: it has no name. */
+int wr_tool_probe(const wr_probe_options *, json_t **out, weir_err *);
+
 /* What weir_session_generate will refuse, refused before anything is loaded: sampling parameters and stop strings. */
 int wr_tool_check_generate(const weir_sampling *, const char *const *stops, size_t n_stops, uint32_t n_vocab, weir_err *);
 /* Compiles the model's chat template: what weir_chat_render would refuse of it. *there: whether there is one. */

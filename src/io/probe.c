@@ -62,6 +62,7 @@ static int measure(struct probe *p, double *rate, weir_err *err)
             submitted++;
         }
     }
+    if (what->bytes_read != NULL) *what->bytes_read += got * what->bytes;
     if (code == 0) *rate = (double)(got * what->bytes) / ((double)(end - begin) * 1e-9);
     return code;
 }

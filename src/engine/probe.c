@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The probe: what is measured, in which order and how long; the disk; and disk and compute together. */
+#include "engine/probe.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/os.h"
+#include "base/outfile.h"
+#include "io/probe.h"
+
+#define KIB 1024u
+#define MIB (1024 * KIB)
+#define DATA_BYTES ((uint64_t)1 << 30)         /* of the file that is read; ... */
+#define LEAST_DATA_BYTES ((uint64_t)256 * MIB) /* ... less, where the disk is slow or nearly full, but not less than this */
+#define PIECE_BYTES (8 * MIB)                  /* of a write */
+#define MEMORY_BYTES ((uint64_t)320 * MIB)     /* weights and activations, later the largest requests in flight */
+#define LEAST_MEMORY_BYTES ((uint64_t)64 * MIB)
+#define TYPICAL_BYTES WR_PROBE_TYPICAL_BYTES
+#define TYPICAL_DEPTH WR_PROBE_TYPICAL_DEPTH
+#define IN_FLIGHT_SECONDS 2.0     /* more than the disk gives in that time is not asked of it at once */
+#define TOGETHER_SHARE (1.0 / 36) /* of all seconds: reads and products at the same time, then each alone */
+
+static const uint32_t sizes[] = {64 * KIB, 256 * KIB, 512 * KIB, MIB, 2 * MIB, 4 * MIB, 16 * MIB};
+static const uint32_t depths[] = {1, 4, 8, 16};
+static const uint32_t buffered_sizes[] = {256 * KIB, MIB, 4 * MIB}; /* for --direct off, at one depth */
+#define LENGTH(a) (sizeof(a) / sizeof((a)[0]))
+
+static void progress(const struct wr_probe *p, const char *phase, uint64_t done, uint64_t total, const char *unit)
+{
+    const weir_options *o = p->o->options;
+    if (o->progress != NULL) o->progress(o->progress_user, phase, done, total, unit);
+}
+
+static bool cancelled(const struct wr_probe *p) { return p->o->options->cancel != NULL && *p->o->options->cancel != 0; }
+
+int wr_probe_step(struct wr_probe *p, weir_err *err)
+{
+    progress(p, "measure", ++p->done, p->n_steps, "measurements");
+    return cancelled(p) ? wr_err(err, WEIR_E_CANCELLED, "interrupted") : 0;
+}
+
+/* ---- the file that is read ------------------------------------------------------------- */
+
+static bool is_in_memory(const char *file_system) { return strncmp(file_system, "tmpfs ", 6) == 0 || strncmp(file_system, "ramfs ", 6) == 0; }
+
+static int check_folder(const char *folder, weir_err *err)
+{
+    const char *label = wr_file_label(folder);
+    struct stat about;
+    if (stat(folder, &about) != 0) return wr_err_errno(err, WEIR_E_OPEN, errno, "%s: cannot be measured, name a folder that is there", label);
+    if (!S_ISDIR(about.st_mode)) return wr_err(err, WEIR_E_OPEN, "%s: is no folder; name the folder that holds it", label);
+    if (access(folder, W_OK | X_OK) != 0)
+        return wr_err_errno(err, WEIR_E_OPEN, errno, "%s: no file can be written there, name another folder of the same disk", label);
+    return 0;
+}
+
+/* Half of what is free at most, so that nobody else runs out of room. */
+static int choose_bytes(const char *folder, uint64_t *bytes, weir_err *err)
+{
+    struct statvfs disk;
+    if (statvfs(folder, &disk) != 0) return wr_err_errno(err, WEIR_E_OPEN, errno, "%s", wr_file_label(folder));
+    const uint64_t there = (uint64_t)disk.f_bavail * disk.f_frsize;
+    *bytes = there / 2 < DATA_BYTES ? wr_round_down(there / 2, PIECE_BYTES) : DATA_BYTES;
+    if (*bytes < LEAST_DATA_BYTES)
+        return wr_err(err, WEIR_E_WRITE, "%s: %llu bytes are free, a measurement takes half of %llu; make room or name another folder", wr_file_label(folder),
+            (unsigned long long)there, (unsigned long long)(2 * LEAST_DATA_BYTES));
+    return 0;
+}
+
+/* Nothing that a disk could compress or store once: one random piece, whose blocks are numbered. */
+static int write_data(struct wr_probe *p, struct wr_outfile *file, uint64_t bytes, double seconds, weir_err *err)
+{
+    const uint64_t begin = wr_clock_ns();
+    uint64_t *piece = wr_mem_alloc(&p->ledger, WR_ACCOUNT_SCRATCH, PIECE_BYTES, err), state = begin | 1;
+    if (piece == NULL) return WEIR_E_NOMEM;
+    for (size_t i = 0; i < PIECE_BYTES / sizeof *piece; i++) { /* xorshift64 */
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        piece[i] = state;
+    }
+    int rc = wr_outfile_reserve(file, bytes, err);
+    for (uint64_t at = 0; at < bytes && rc == 0; at += PIECE_BYTES) {
+        if (at >= LEAST_DATA_BYTES && (double)(wr_clock_ns() - begin) * 1e-9 > seconds) bytes = at;
+        progress(p, "write", at, bytes, "bytes");
+        if (at == bytes) break;
+        for (size_t i = 0; i < PIECE_BYTES / sizeof *piece; i += WR_IO_ALIGN / sizeof *piece) piece[i] = state + at + i;
+        rc = wr_outfile_write(file, at, piece, PIECE_BYTES, err);
+        /* Now and not at the end, so that the time is the disk's, and the page cache stays small. */
+        if (rc == 0 && fdatasync(file->fd) != 0) rc = wr_err_errno(err, WEIR_E_WRITE, errno, "%s: cannot write", wr_file_label(file->path));
+        (void)posix_fadvise(file->fd, 0, 0, POSIX_FADV_DONTNEED);
+        if (rc == 0) p->bytes_written += PIECE_BYTES;
+        if (rc == 0 && cancelled(p)) rc = wr_err(err, WEIR_E_CANCELLED, "interrupted");
+    }
+    if (rc == 0 && ftruncate(file->fd, (off_t)bytes) != 0) rc = wr_err_errno(err, WEIR_E_WRITE, errno, "%s: cannot write", wr_file_label(file->path));
+    p->data_bytes = bytes;
+    wr_mem_free(piece);
+    return rc;
+}
+
+/* ---- the disk -------------------------------------------------------------------------- */
+
+static int measure_disk(struct wr_probe *p, const char *engine, bool direct, uint32_t bytes, uint32_t depth, double seconds, double *rate, weir_err *err)
+{
+    const struct wr_io_probe what = {.engine = engine,
+        .direct = direct,
+        .bytes = bytes,
+        .depth = depth,
+        .seconds = seconds,
+        .bytes_total = direct ? UINT64_MAX : p->data_bytes, /* what was read through the page cache is not cold again */
+        .bytes_read = &p->bytes_read,
+        .cancel = p->o->options->cancel};
+    int rc = wr_io_probe(p->data, &what, &p->ledger, rate, err);
+    return rc < 0 ? wr_err_prefix(err, rc, "%s", wr_file_label(p->o->folder)) : 0;
+}
+
+static int measure_point(struct wr_probe *p, const char *engine, bool direct, uint32_t bytes, uint32_t depth, double seconds, weir_err *err)
+{
+    struct wr_profile *to = p->profile;
+    double best = 0, rate;
+    for (uint32_t i = 0; i < to->n_disk; i++)
+        if (to->disk[i].rate > best) best = to->disk[i].rate;
+    const uint64_t in_flight = (uint64_t)bytes * depth;
+    if (in_flight <= p->memory_bytes && (best == 0 || (double)in_flight <= IN_FLIGHT_SECONDS * best)) {
+        int rc = measure_disk(p, engine, direct, bytes, depth, seconds, &rate, err);
+        if (rc < 0) return rc;
+        struct wr_profile_disk *d = &to->disk[to->n_disk++];
+        *d = (struct wr_profile_disk){.direct = direct, .bytes = bytes, .depth = depth, .rate = rate};
+        snprintf(d->engine, sizeof d->engine, "%s", engine);
+    }
+    return wr_probe_step(p, err);
+}
+
+static const char *const engines[] = {"uring", "pread"};
+
+static int measure_surface(struct wr_probe *p, bool direct, double seconds, weir_err *err)
+{
+    int rc = 0;
+    for (size_t s = 0; s < LENGTH(sizes); s++)
+        for (size_t d = 0; d < LENGTH(depths); d++)
+            for (size_t e = p->uring ? 0 : 1; e < LENGTH(engines) && rc == 0; e++) rc = measure_point(p, engines[e], direct, sizes[s], depths[d], seconds, err);
+    for (size_t s = 0; s < LENGTH(buffered_sizes) && direct; s++)
+        for (size_t e = p->uring ? 0 : 1; e < LENGTH(engines) && rc == 0; e++)
+            rc = measure_point(p, engines[e], false, buffered_sizes[s], TYPICAL_DEPTH, seconds, err);
+    return rc;
+}
+
+static uint32_t surface_steps(const struct wr_probe *p, bool direct)
+{
+    return (uint32_t)((LENGTH(sizes) * LENGTH(depths) + (direct ? LENGTH(buffered_sizes) : 0)) * (p->uring ? 2 : 1));
+}
+
+/* ---- together -------------------------------------------------------------------------- */
+
+struct beside {
+    struct wr_probe *p;
+    bool direct;
+    double rate;
+    int code;
+    weir_err err;
+    _Atomic int stop;
+};
+
+static void *read_beside(void *arg)
+{
+    struct beside *b = arg;
+    b->code =
+        measure_disk(b->p, b->p->uring ? "uring" : "pread", b->direct, TYPICAL_BYTES, TYPICAL_DEPTH, TOGETHER_SHARE * b->p->o->seconds, &b->rate, &b->err);
+    atomic_store(&b->stop, 1);
+    return NULL;
+}
+
+/* Reads and products at the same time, then each alone: what is left of either. */
+static int measure_together(struct wr_probe *p, bool direct, weir_err *err)
+{
+    struct beside both = {.p = p, .direct = direct}, alone = both;
+    pthread_t thread;
+    wr_probe_fill(p, &wr_quant_q4_0);
+    int failure = wr_thread_start(&thread, read_beside, &both);
+    if (failure != 0) return wr_err_errno(err, WEIR_E_THREAD, failure, "a thread could not be started");
+    const double decode_beside = wr_probe_decode(p, 0, &both.stop);
+    pthread_join(thread, NULL);
+    read_beside(&alone);
+    failure = both.code != 0 ? both.code : alone.code;
+    if (failure != 0) {
+        *err = both.code != 0 ? both.err : alone.err;
+        return failure;
+    }
+    const double decode = wr_probe_decode(p, TOGETHER_SHARE * p->o->seconds, NULL);
+    if (cancelled(p)) return wr_err(err, WEIR_E_CANCELLED, "interrupted");
+    p->profile->disk_beside = both.rate < alone.rate ? both.rate / alone.rate : 1;
+    p->profile->compute_beside = decode_beside < decode ? decode_beside / decode : 1;
+    return wr_probe_step(p, err);
+}
+
+/* ---- all of it ------------------------------------------------------------------------- */
+
+/* 1, 2, 4, ... and all; where these are too many, without the smallest after 1. */
+static void choose_threads(struct wr_profile *to)
+{
+    uint32_t first = 1;
+    while (to->n_cpus / first >= 1u << (WR_PROFILE_THREADS - 1)) first *= 2;
+    to->threads[to->n_threads++] = 1;
+    for (uint32_t n = 2 * first; n < to->n_cpus; n *= 2) to->threads[to->n_threads++] = n;
+    if (to->n_cpus > 1) to->threads[to->n_threads++] = to->n_cpus;
+}
+
+static int choose_memory(struct wr_probe *p, weir_err *err)
+{
+    const struct wr_os_memory m = wr_os_memory("");
+    p->memory_bytes = m.available_bytes / 2 < MEMORY_BYTES ? wr_round_down(m.available_bytes / 2, MIB) : MEMORY_BYTES;
+    if (p->memory_bytes < LEAST_MEMORY_BYTES)
+        return wr_err(err, WEIR_E_BUDGET, "%llu bytes of memory are available (%s), measuring takes half of %llu; free memory or raise the limit",
+            (unsigned long long)m.available_bytes, m.origin, (unsigned long long)(2 * LEAST_MEMORY_BYTES));
+    return 0;
+}
+
+/* Whether the file can be read directly; says so if not. */
+static bool is_direct(const struct wr_probe *p)
+{
+    struct wr_file file;
+    if (wr_file_open(&file, p->data, WEIR_DIRECT_AUTO, NULL, NULL) != 0) return true; /* the measurement will say why */
+    const bool direct = file.fd_direct >= 0;
+    wr_file_close(&file);
+    if (!direct) wr_log(&p->log, WEIR_LOG_WARN, "%s: no direct I/O there; the disk is measured through the page cache", wr_file_label(p->o->folder));
+    return direct;
+}
+
+static int run(struct wr_probe *p, weir_err *err)
+{
+    const uint32_t disk_steps = p->data[0] != '\0' ? surface_steps(p, true) : 0, compute_steps = wr_probe_compute_steps(p->profile->n_threads);
+    const double seconds = p->o->seconds;
+    int rc = 0;
+    p->n_steps = disk_steps + compute_steps + (disk_steps > 0);
+    if (disk_steps > 0) {
+        const bool direct = is_direct(p);
+        p->n_steps -= disk_steps - surface_steps(p, direct);
+        rc = measure_surface(p, direct, 0.4 * seconds / disk_steps, err);
+        if (rc == 0) rc = wr_probe_compute_open(p, err);
+        if (rc == 0) rc = measure_together(p, direct, err);
+    } else {
+        rc = wr_probe_compute_open(p, err);
+    }
+    if (rc == 0) rc = wr_probe_compute_run(p, 0.5 * seconds / compute_steps, err);
+    wr_probe_compute_close(p);
+    return rc;
+}
+
+static int measure(struct wr_probe *p, weir_err *err)
+{
+    char path[WR_ENGINE_PATH];
+    struct wr_outfile file = {.fd = -1};
+    uint64_t bytes = 0;
+    int rc = check_folder(p->o->folder, err);
+    if (rc == 0) rc = wr_engine_profile_name(p->profile, p->o->folder, p->kernels->level, err);
+    if (rc == 0) rc = choose_memory(p, err);
+    if (rc < 0) return rc;
+    choose_threads(p->profile);
+    if (is_in_memory(p->profile->file_system)) {
+        wr_log(&p->log, WEIR_LOG_WARN, "%s: a file system in memory is no disk, which is not measured; name a folder of the disk that holds the models",
+            wr_file_label(p->o->folder));
+        return run(p, err);
+    }
+    rc = choose_bytes(p->o->folder, &bytes, err);
+    if (rc < 0) return rc;
+    if (snprintf(path, sizeof path, "%s/weir-probe", p->o->folder) >= (int)sizeof path) return wr_err(err, WEIR_E_OPEN, "the folder's path is too long");
+    rc = wr_outfile_open(&file, path, &p->ledger, WR_ACCOUNT_PROCESS, err);
+    if (rc < 0) return rc;
+    unlink(file.part); /* the open file is all there is of it */
+    snprintf(p->data, sizeof p->data, "/proc/self/fd/%d", file.fd);
+    rc = write_data(p, &file, bytes, p->o->seconds / 8, err);
+    if (rc == 0) rc = run(p, err);
+    wr_outfile_discard(&file);
+    return rc;
+}
+
+int wr_tool_probe(const wr_probe_options *o, json_t **out, weir_err *err)
+{
+    char stored[WR_ENGINE_PATH] = "";
+    struct timespec now;
+    struct wr_probe *p = wr_mem_alloc(wr_engine_host_ledger(), WR_ACCOUNT_PROCESS, sizeof *p, err);
+    struct wr_profile *profile = wr_mem_alloc(wr_engine_host_ledger(), WR_ACCOUNT_PROCESS, sizeof *profile, err);
+    int rc = p == NULL || profile == NULL ? WEIR_E_NOMEM : 0;
+    if (rc < 0) goto out;
+    const uint64_t begin = wr_clock_ns();
+    wr_ledger_init(&p->ledger);
+    p->o = o;
+    p->profile = profile;
+    p->log = (struct wr_log){o->options->log, o->options->log_user};
+    p->kernels = wr_kernels_best(o->options->isa);
+    p->uring = strcmp(wr_io_find("auto")->name, "uring") == 0;
+    rc = measure(p, err);
+    clock_gettime(CLOCK_REALTIME, &now);
+    profile->taken = now.tv_sec;
+    p->seconds = (double)(wr_clock_ns() - begin) * 1e-9;
+    if (rc == 0) {
+        weir_err why;
+        if (wr_engine_profile_store(profile, stored, &why) < 0) {
+            wr_log(&p->log, WEIR_LOG_WARN, "the profile is not stored: %s", why.text);
+            stored[0] = '\0';
+        }
+        *out = wr_probe_json(p, stored);
+        if (*out == NULL) rc = wr_err(err, WEIR_E_NOMEM, "the system refused memory for the answer");
+    }
+out:
+    wr_mem_free(profile);
+    wr_mem_free(p);
+    return rc;
+}

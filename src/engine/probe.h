@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the probe share: probe.c (order, disk, time), probe_compute.c (memory, products, attention), probe_json.c. */
+#ifndef WR_ENGINE_PROBE_H
+#define WR_ENGINE_PROBE_H
+
+#include "engine/engine.h"
+#include "engine/tools.h"
+
+#define WR_PROBE_K 4096u    /* elements of a row, ... */
+#define WR_PROBE_ROWS 4096u /* ... rows of a matrix, as in a model of 8 B weights, ... */
+#define WR_PROBE_M 256u     /* ... and rows of a prefill chunk */
+#define WR_PROBE_HEAD_DIM 128u
+#define WR_PROBE_GROUP 4u /* query heads that share a head of keys and values */
+/* The pager's requests, and as many as it has in flight: the point of the disk's surface that one number stands for. */
+#define WR_PROBE_TYPICAL_BYTES (1u << 20)
+#define WR_PROBE_TYPICAL_DEPTH 8
+
+struct wr_probe_compute { /* of probe_compute.c */
+    struct wr_arena arena;
+    uint8_t *weights; /* of every format in turn, more than caches hold */
+    size_t weights_bytes;
+    float *x, *y;         /* [M][K], [M][ROWS] */
+    struct wr_act act[2]; /* of M rows, int8 and int16 */
+    uint8_t *member_work; /* [members][member_bytes] */
+    uint64_t member_bytes;
+    struct wr_team *team[WR_PROFILE_THREADS];
+};
+
+struct wr_probe {
+    const wr_probe_options *o;
+    struct wr_ledger ledger;
+    struct wr_log log;
+    const struct wr_kernels *kernels;
+    struct wr_profile *profile;
+    struct wr_probe_compute compute;
+    char data[64]; /* path of the file that is read; "": there is none */
+    uint64_t data_bytes, bytes_read, bytes_written;
+    uint64_t memory_bytes; /* that the probe may take */
+    bool uring;
+    uint32_t done, n_steps; /* for the progress: measurements */
+    double seconds;         /* it took */
+};
+
+/* One more measurement is done. WEIR_E_CANCELLED when it is to end. */
+int wr_probe_step(struct wr_probe *, weir_err *);
+/* Measurements of probe_compute.c for a machine with so many numbers of threads. */
+uint32_t wr_probe_compute_steps(uint32_t n_threads);
+int wr_probe_compute_open(struct wr_probe *, weir_err *);
+void wr_probe_compute_close(struct wr_probe *);
+int wr_probe_compute_run(struct wr_probe *, double seconds_each, weir_err *);
+/* The largest team's products of one row with Q4_0 weights, bytes/s: until *stop, or where that is NULL for so many seconds. */
+double wr_probe_decode(struct wr_probe *, double seconds, const _Atomic int *stop);
+/* Makes the weights of one format. */
+void wr_probe_fill(struct wr_probe *, const struct wr_quant *);
+
+json_t *wr_probe_json(const struct wr_probe *, const char *stored);
+
+#endif

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory, products and attention, as passes use them: weights that are in no cache, all members of a team, one team run a matrix. Ceilings are the
+ * best of many short runs, what passes will see is their upper decile.
+ */
+#include <math.h>
+#include <string.h>
+#include "base/num.h"
+#include "base/os.h"
+#include "base/sort.h"
+#include "engine/probe.h"
+#include "kernels/ceiling.h"
+
+enum {
+    SAMPLES = 128,
+    LEAST_RUNS = 3,
+    ITEM_BYTES = 256 << 10, /* of weights, as in a plan */
+    FILL_ROWS = 32,         /* rows of a format that differ; they come again and again */
+    SPAN_TILES = WR_SPAN / WR_TILE,
+};
+#define RUN_SECONDS 0.002 /* at least, where a whole matrix allows it */
+
+/* ---- opening --------------------------------------------------------------------------- */
+
+static void *take(struct wr_probe *p, uint64_t bytes, weir_err *err) { return wr_arena_take(&p->compute.arena, &p->ledger, WR_ACCOUNT_SCRATCH, bytes, err); }
+
+static uint64_t member_bytes(void)
+{
+    const uint64_t attention = wr_round_up(wr_attention_work_bytes(WR_PROBE_HEAD_DIM), 64);
+    return attention > WR_MATMUL_WORK_BYTES ? attention : WR_MATMUL_WORK_BYTES;
+}
+
+static uint64_t act_bytes(bool precise) /* each part is taken whole pages */
+{
+    return (uint64_t)WR_PROBE_M * WR_PROBE_K * (precise ? 2 : 1) + (uint64_t)WR_PROBE_M * (WR_PROBE_K / WR_GROUP) * 4 * sizeof(float);
+}
+
+static int open_act(struct wr_probe *p, bool precise, weir_err *err)
+{
+    struct wr_act *act = &p->compute.act[precise];
+    const uint64_t n = (uint64_t)WR_PROBE_M * WR_PROBE_K, groups = n / WR_GROUP;
+    *act = (struct wr_act){.m = WR_PROBE_M, .k = WR_PROBE_K, .x = p->compute.x, .ldx = WR_PROBE_K, .precise = precise};
+    void *q = take(p, n * (precise ? 2 : 1), err);
+    act->d = take(p, groups * sizeof(float), err);
+    act->s = take(p, groups * sizeof(float), err);
+    act->s16 = take(p, groups * 2 * sizeof(float), err);
+    if (q == NULL || act->d == NULL || act->s == NULL || act->s16 == NULL) return WEIR_E_BUDGET;
+    act->q8 = precise ? NULL : q;
+    act->q16 = precise ? q : NULL;
+    for (uint32_t row = 0; row < WR_PROBE_M; row++) (void)p->kernels->quantize(act, row); /* what is random is finite */
+    return 0;
+}
+
+/* Uniform in [-1, 1). */
+static void fill_random(float *x, size_t n, uint32_t stream)
+{
+    const uint32_t key[2] = {stream, 0};
+    for (size_t i = 0; i < n; i += 4) {
+        uint32_t counter[4] = {(uint32_t)(i / 4), 0, 0, 0}, r[4];
+        wr_philox(counter, key, r);
+        for (size_t j = 0; j < 4 && i + j < n; j++) x[i + j] = (float)(int32_t)r[j] * 0x1p-31f;
+    }
+}
+
+int wr_probe_compute_open(struct wr_probe *p, weir_err *err)
+{
+    struct wr_probe_compute *c = &p->compute;
+    const uint32_t n_threads = p->profile->threads[p->profile->n_threads - 1];
+    const uint64_t x_bytes = (uint64_t)WR_PROBE_M * WR_PROBE_K * sizeof(float), y_bytes = (uint64_t)WR_PROBE_M * WR_PROBE_ROWS * sizeof(float);
+    c->member_bytes = member_bytes();
+    const uint64_t beside = x_bytes + y_bytes + act_bytes(false) + act_bytes(true) + c->member_bytes * n_threads + 16 * WR_ARENA_ALIGN;
+    c->weights_bytes = wr_round_down(p->memory_bytes - beside, WR_ARENA_ALIGN);
+    int rc = wr_arena_open(&c->arena, beside + c->weights_bytes, err);
+    if (rc < 0) return rc;
+    c->weights = take(p, c->weights_bytes, err);
+    c->x = take(p, x_bytes, err);
+    c->y = take(p, y_bytes, err);
+    c->member_work = take(p, c->member_bytes * n_threads, err);
+    if (c->weights == NULL || c->x == NULL || c->y == NULL || c->member_work == NULL) return WEIR_E_BUDGET;
+    fill_random(c->x, (size_t)WR_PROBE_M * WR_PROBE_K, 1);
+    for (int precise = 0; precise < 2 && rc == 0; precise++) rc = open_act(p, precise, err);
+    for (uint32_t t = 0; t < p->profile->n_threads && rc == 0; t++) rc = wr_team_open(&c->team[t], p->profile->threads[t], &p->ledger, err);
+    return rc;
+}
+
+void wr_probe_compute_close(struct wr_probe *p)
+{
+    for (uint32_t t = 0; t < WR_PROFILE_THREADS; t++) wr_team_close(p->compute.team[t]);
+    wr_arena_close(&p->compute.arena);
+}
+
+/* ---- weights --------------------------------------------------------------------------- */
+
+static size_t row_bytes_of(const struct wr_quant *quant) { return WR_PROBE_K / quant->block_elems * quant->block_bytes; }
+
+struct fill {
+    uint8_t *to;
+    size_t first, bytes; /* what comes again, all */
+};
+
+static void fill_member(void *arg, uint32_t member, uint32_t n_members)
+{
+    const struct fill *f = arg;
+    const size_t n = f->bytes / f->first;
+    for (size_t i = 1 + member; i < n; i += n_members) memcpy(f->to + i * f->first, f->to, f->first);
+}
+
+void wr_probe_fill(struct wr_probe *p, const struct wr_quant *quant)
+{
+    struct wr_probe_compute *c = &p->compute;
+    const struct fill f = {c->weights, FILL_ROWS * row_bytes_of(quant), c->weights_bytes};
+    float *row = c->y;
+    for (uint32_t r = 0; r < FILL_ROWS; r++) {
+        fill_random(row, WR_PROBE_K, 2 + r);
+        quant->encode(row, c->weights + r * row_bytes_of(quant), WR_PROBE_K);
+    }
+    wr_team_run(c->team[p->profile->n_threads - 1], fill_member, (void *)&f);
+}
+
+/* ---- runs ------------------------------------------------------------------------------ */
+
+struct job {
+    struct wr_probe *p;
+    const struct wr_quant *quant;
+    const struct wr_act *act;
+    const uint8_t *memory; /* where this run begins */
+    size_t row_bytes;
+    uint32_t n_rows, item_rows; /* products */
+    uint32_t n_q;               /* attention: of an item */
+    uint32_t n_items;
+    _Atomic uint32_t next;
+};
+
+static double seconds_of(struct wr_team *team, wr_team_fn *fn, struct job *job)
+{
+    const uint64_t begin = wr_clock_ns();
+    atomic_store(&job->next, 0);
+    wr_team_run(team, fn, job);
+    return (double)(wr_clock_ns() - begin) * 1e-9;
+}
+
+/* Members take neighbouring items, as in a pass whose weights are in memory. */
+static void product_member(void *arg, uint32_t member, uint32_t n_members)
+{
+    struct job *j = arg;
+    struct wr_probe_compute *c = &j->p->compute;
+    for (;;) {
+        uint32_t first = atomic_load(&j->next), n;
+        do {
+            if (first >= j->n_items) return;
+            n = (j->n_items - first + 2 * n_members - 1) / (2 * n_members);
+        } while (!atomic_compare_exchange_weak(&j->next, &first, first + n));
+        for (uint32_t item = first; item < first + n; item++) {
+            const uint32_t row = item * j->item_rows, rows = j->n_rows - row < j->item_rows ? j->n_rows - row : j->item_rows;
+            j->p->kernels->matmul(
+                j->quant, j->memory + row * j->row_bytes, j->row_bytes, rows, j->act, c->y + row, WR_PROBE_ROWS, c->member_work + member * c->member_bytes);
+        }
+    }
+}
+
+/* An item is a span of keys and values of one head with j->n_q queries; those of a chunk's queries lie on the same span. */
+static void attend_member(void *arg, uint32_t member, uint32_t n_members)
+{
+    struct job *j = arg;
+    struct wr_probe_compute *c = &j->p->compute;
+    enum { DIM = WR_PROBE_HEAD_DIM, TILE_BYTES = WR_TILE * DIM * 2 };
+    float *m = (float *)(void *)(c->member_work + member * c->member_bytes), *l = m + WR_TILE_MAX_Q, *o = l + WR_TILE_MAX_Q, *work = o + WR_TILE_MAX_Q * DIM;
+    const float *q[WR_TILE_MAX_Q];
+    uint32_t first[WR_TILE_MAX_Q], last[WR_TILE_MAX_Q], item;
+    for (uint32_t i = 0; i < WR_TILE_MAX_Q; i++) {
+        q[i] = c->x + i * WR_PROBE_K;
+        first[i] = 0;
+        last[i] = WR_TILE;
+    }
+    struct wr_tile tile = {
+        .type = WR_KV_F16, .head_dim = DIM, .n_q = j->n_q, .q = q, .first = first, .last = last, .scale = 0.0884f, .m = m, .l = l, .o = o, .work = work};
+    const uint32_t per_span = j->n_q < WR_TILE_MAX_Q ? 1 : WR_PROBE_M / WR_TILE_MAX_Q;
+    while ((item = atomic_fetch_add(&j->next, 1)) < j->n_items) {
+        const uint8_t *span = j->memory + (size_t)(item / per_span) * SPAN_TILES * 2 * TILE_BYTES;
+        for (uint32_t i = 0; i < j->n_q; i++) {
+            m[i] = -INFINITY;
+            l[i] = 0;
+        }
+        memset(o, 0, j->n_q * DIM * sizeof *o);
+        for (uint32_t t = 0; t < SPAN_TILES; t++) {
+            tile.k = span + t * TILE_BYTES;
+            tile.v = span + (SPAN_TILES + t) * TILE_BYTES;
+            j->p->kernels->attend_tile(&tile);
+        }
+    }
+}
+
+static void nothing_member(void *arg, uint32_t member, uint32_t n_members) {}
+
+static bool cancelled(const struct wr_probe *p) { return p->o->options->cancel != NULL && *p->o->options->cancel != 0; }
+
+struct samples {
+    double value[SAMPLES];
+    uint32_t n;
+};
+
+static void sample(struct samples *s, double value) { s->value[s->n++ % SAMPLES] = value; }
+
+/* The upper decile: what a run reaches that nothing disturbs, without the luckiest ones. */
+static double undisturbed(const struct samples *s)
+{
+    uint64_t key[SAMPLES];
+    uint32_t order[SAMPLES], n = s->n < SAMPLES ? s->n : SAMPLES;
+    memcpy(key, s->value, n * sizeof key[0]); /* what is positive has the order of its bits */
+    for (uint32_t i = 0; i < n; i++) order[i] = i;
+    wr_sort_by_key(order, n, key);
+    return n == 0 ? 0 : s->value[order[n * 9 / 10]];
+}
+
+/* A run over the next `bytes` of the weights, from the front again where they end. */
+static void move(struct job *j, size_t *at, size_t bytes)
+{
+    struct wr_probe_compute *c = &j->p->compute;
+    if (*at + bytes > c->weights_bytes) *at = 0;
+    j->memory = c->weights + *at;
+    *at += bytes;
+}
+
+/* Weights or multiply-adds x 2 a second of products with activation rows `act` in undisturbed runs. Matrices grow until a run takes RUN_SECONDS. */
+static double products(struct wr_probe *p, uint32_t team, const struct wr_quant *quant, const struct wr_act *act, double seconds, const _Atomic int *stop)
+{
+    struct wr_probe_compute *c = &p->compute;
+    struct job j = {.p = p, .quant = quant, .act = act, .row_bytes = row_bytes_of(quant)};
+    const uint32_t n_threads = p->profile->threads[team], fit = (uint32_t)(c->weights_bytes / j.row_bytes);
+    const uint32_t most = fit < WR_PROBE_ROWS ? fit : WR_PROBE_ROWS;
+    struct samples s = {.n = 0};
+    double spent = 0;
+    size_t at = 0;
+    j.item_rows = (uint32_t)(ITEM_BYTES / j.row_bytes / WR_PANEL_ROWS * WR_PANEL_ROWS);
+    j.n_rows = 64 * n_threads < most ? 64 * n_threads : most;
+    while ((stop != NULL ? *stop == 0 : spent < seconds || s.n < LEAST_RUNS) && !cancelled(p)) {
+        j.n_items = (j.n_rows + j.item_rows - 1) / j.item_rows;
+        move(&j, &at, j.n_rows * j.row_bytes);
+        const double t = seconds_of(c->team[team], product_member, &j);
+        spent += t;
+        if (t < RUN_SECONDS && j.n_rows < most) {
+            j.n_rows = 4 * j.n_rows < most ? 4 * j.n_rows : most;
+            s.n = 0;
+        } else {
+            sample(&s, (double)j.n_rows * WR_PROBE_K / t);
+        }
+    }
+    return undisturbed(&s);
+}
+
+static double decode_rate(struct wr_probe *p, uint32_t team, const struct wr_quant *quant, bool precise, double seconds, const _Atomic int *stop)
+{
+    struct wr_act one = p->compute.act[precise];
+    one.m = 1;
+    return products(p, team, quant, &one, seconds, stop) * quant->block_bytes / quant->block_elems;
+}
+
+double wr_probe_decode(struct wr_probe *p, double seconds, const _Atomic int *stop)
+{
+    return decode_rate(p, p->profile->n_threads - 1, &wr_quant_q4_0, false, seconds, stop);
+}
+
+/* Bytes of keys and values a second with n_q queries; the weights are f16. */
+static double attention(struct wr_probe *p, uint32_t team, uint32_t n_q, double seconds)
+{
+    struct wr_probe_compute *c = &p->compute;
+    struct job j = {.p = p, .n_q = n_q};
+    const size_t span = (size_t)WR_SPAN * WR_PROBE_HEAD_DIM * 2 * 2;
+    const uint32_t fit = (uint32_t)(c->weights_bytes / span), wanted = 2 * p->profile->threads[team], n_spans = wanted < fit ? wanted : fit;
+    struct samples s = {.n = 0};
+    double spent = 0;
+    size_t at = 0;
+    j.n_items = n_q < WR_TILE_MAX_Q ? n_spans : n_spans * (WR_PROBE_M / WR_TILE_MAX_Q);
+    while ((spent < seconds || s.n < LEAST_RUNS) && !cancelled(p)) {
+        move(&j, &at, n_spans * span);
+        const double t = seconds_of(c->team[team], attend_member, &j);
+        spent += t;
+        sample(&s, (double)n_spans * (double)span / t);
+    }
+    return undisturbed(&s);
+}
+
+static double stage_seconds(struct wr_probe *p, uint32_t team)
+{
+    struct job j = {.p = p};
+    struct samples s = {.n = 0};
+    for (uint32_t i = 0; i < 2 * SAMPLES; i++) sample(&s, 1 / seconds_of(p->compute.team[team], nothing_member, &j));
+    return 1 / undisturbed(&s);
+}
+
+/* ---- the measurements ------------------------------------------------------------------ */
+
+static uint32_t n_formats(void) /* with the number of activation widths of each */
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; wr_quant_at(i) != NULL; i++) n += wr_quant_at(i)->is_float ? 1 : 2;
+    return n;
+}
+
+enum { STEPS_A_TEAM = 7, STEPS_A_FORMAT = 3 };
+
+uint32_t wr_probe_compute_steps(uint32_t n_threads) { return n_threads * (STEPS_A_TEAM + STEPS_A_FORMAT * n_formats()); }
+
+static int measure_team(struct wr_probe *p, uint32_t t, double seconds, weir_err *err)
+{
+    struct wr_profile *to = p->profile;
+    struct wr_team *team = p->compute.team[t];
+    int rc = 0;
+    to->stage_seconds[t] = stage_seconds(p, t);
+    rc = wr_probe_step(p, err);
+    if (rc == 0) to->read[t] = wr_ceiling_read(p->kernels, p->compute.weights, p->compute.weights_bytes, team, 2 * seconds);
+    if (rc == 0) rc = wr_probe_step(p, err);
+    if (rc == 0) to->fma[t] = wr_ceiling_mix(p->kernels, WR_MIX_FMA, NULL, false, team, seconds);
+    if (rc == 0) rc = wr_probe_step(p, err);
+    if (rc == 0) to->int8[t] = wr_ceiling_mix(p->kernels, WR_MIX_INT8, NULL, false, team, seconds);
+    if (rc == 0) rc = wr_probe_step(p, err);
+    if (rc == 0) to->int16[t] = wr_ceiling_mix(p->kernels, WR_MIX_INT16, NULL, true, team, seconds);
+    if (rc == 0) rc = wr_probe_step(p, err);
+    if (rc == 0) to->attend[t] = attention(p, t, WR_PROBE_GROUP, seconds);
+    if (rc == 0) rc = wr_probe_step(p, err);
+    /* With every query an element, of two bytes, is multiplied and added once, which counts as two. */
+    if (rc == 0) to->attend_many[t] = attention(p, t, WR_TILE_MAX_Q, seconds) * WR_PROBE_M;
+    return rc == 0 ? wr_probe_step(p, err) : rc;
+}
+
+static int measure_format(struct wr_probe *p, struct wr_profile_format *f, const struct wr_quant *quant, double seconds, weir_err *err)
+{
+    const struct wr_act *act = &p->compute.act[f->precise];
+    int rc = 0;
+    for (uint32_t t = 0; t < p->profile->n_threads && rc == 0; t++) {
+        f->mix[t] = wr_ceiling_mix(p->kernels, WR_MIX_FORMAT, quant, f->precise, p->compute.team[t], seconds);
+        rc = wr_probe_step(p, err);
+        if (rc == 0) f->decode[t] = decode_rate(p, t, quant, f->precise, seconds, NULL);
+        if (rc == 0) rc = wr_probe_step(p, err);
+        if (rc == 0) f->prefill[t] = products(p, t, quant, act, seconds, NULL) * 2 * WR_PROBE_M;
+        if (rc == 0) rc = wr_probe_step(p, err);
+    }
+    return rc;
+}
+
+int wr_probe_compute_run(struct wr_probe *p, double seconds, weir_err *err)
+{
+    struct wr_profile *to = p->profile;
+    int rc = 0;
+    wr_probe_fill(p, &wr_quant_f16); /* keys and values too */
+    for (uint32_t t = 0; t < to->n_threads && rc == 0; t++) rc = measure_team(p, t, seconds, err);
+    const struct wr_quant *quant;
+    for (uint32_t i = 0; (quant = wr_quant_at(i)) != NULL && rc == 0; i++) {
+        wr_probe_fill(p, quant);
+        for (int precise = 0; precise < (quant->is_float ? 1 : 2) && rc == 0; precise++) {
+            struct wr_profile_format *f = &to->format[to->n_formats++];
+            *f = (struct wr_profile_format){.type = quant->id, .precise = precise};
+            rc = measure_format(p, f, quant, seconds, err);
+        }
+    }
+    return rc;
+}
