@@ -51,7 +51,8 @@ def llama_python():
     if not ready.exists():
         print(f"building {LLAMA} for this machine, once, in {folder} (ten minutes on two CPUs) ...", file=sys.stderr, flush=True)
         folder.mkdir(parents=True, exist_ok=True)
-        build = {**os.environ, "CMAKE_ARGS": "-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF -DLLAMA_OPENSSL=OFF", "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count())}
+        build = {**os.environ, "CMAKE_ARGS": "-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF -DLLAMA_OPENSSL=OFF", "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count()),
+                 "CXXFLAGS": f"-include {ROOT / 'bench' / 'peer_amx.h'}"}
         with open(log, "wb") as out:
             for command in ([sys.executable, "-m", "venv", folder], [python, "-m", "pip", "install", "--verbose", "--no-binary", LLAMA.partition("==")[0], LLAMA]):
                 if subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, env=build, check=False).returncode != 0:

@@ -36,7 +36,8 @@ end_ids = [i for i in range(n_vocab) if x.llama_vocab_is_eog(vocab, i)]
 
 def evaluate(ids):
     """Seconds."""
-    batch = x.llama_batch_get_one((x.llama_token * len(ids))(*ids), len(ids))
+    tokens = (x.llama_token * len(ids))(*ids)  # the batch points into it
+    batch = x.llama_batch_get_one(tokens, len(ids))
     begin = time.perf_counter()
     if x.llama_decode(context, batch) != 0:
         sys.exit("llama_decode failed")
