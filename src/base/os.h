@@ -23,6 +23,9 @@ uint32_t wr_os_cpu_quota(const char *root);
 /* What the system calls the CPU, in printable ASCII; the machine's architecture where it does not say. */
 void wr_os_cpu_name(const char *root, char *name, size_t size);
 
+/* Bytes of the last cache before memory as the system reports it (in a virtual machine that may be the host's); 0: unknown. */
+uint64_t wr_os_cache_bytes(const char *root);
+
 struct wr_os_usage {
     uint64_t rss_bytes, peak_rss_bytes; /* VmRSS, VmHWM */
     uint64_t read_bytes, write_bytes;   /* /proc/self/io: what reached the disk */

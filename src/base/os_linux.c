@@ -340,6 +340,20 @@ void wr_os_cpu_name(const char *root, char *name, size_t size)
         if (*c < ' ' || *c > '~') *c = '?';
 }
 
+uint64_t wr_os_cache_bytes(const char *root)
+{
+    uint64_t last = 0, kib;
+    struct reader r;
+    for (int i = 0; i < 8; i++) { /* index0, index1 ... are the caches of CPU 0, the last one the largest */
+        char path[64];
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", i);
+        if (!reader_open(&r, root, NULL, path)) break;
+        if (reader_line(&r) && number(r.line, &kib) && kib < UINT64_MAX / 1024 && kib * 1024 > last) last = kib * 1024; /* "32768K" */
+        reader_close(&r);
+    }
+    return last;
+}
+
 /* ---- this process ---- */
 
 struct wr_os_usage wr_os_usage(void)

@@ -8,10 +8,10 @@
 #include <string.h>
 
 #define IN(id) (1u << WR_CLI_CMD_##id)
-#define PLANNED (IN(RUN) | IN(CHAT) | IN(PLAN) | IN(EVAL))
+#define PLANNED (IN(RUN) | IN(CHAT) | IN(PLAN) | IN(EVAL) | IN(BENCH)) /* bench: what bench.def says of each */
 #define SAMPLED (IN(RUN) | IN(CHAT))
 #define WITH_MODEL (PLANNED | IN(INSPECT) | IN(TOKENIZE) | IN(DETOKENIZE))
-#define WITH_JSON (IN(RUN) | IN(CHAT) | IN(PLAN) | IN(LIST) | IN(EVAL) | IN(INSPECT) | IN(TOKENIZE) | IN(DETOKENIZE) | IN(SYNTH) | IN(PROBE) | IN(VERSION))
+#define WITH_JSON (IN(RUN) | IN(CHAT) | IN(PLAN) | IN(LIST) | IN(EVAL) | IN(INSPECT) | IN(TOKENIZE) | IN(DETOKENIZE) | IN(SYNTH) | IN(PROBE) | IN(VERSION) | IN(BENCH))
 #define EVERYWHERE ((1u << WR_CLI_N_COMMANDS) - 1)
 
 #define FLAG WR_CLI_FLAG
@@ -98,7 +98,7 @@ static const struct {
     {"save-context", LATER},
     {"memory-file", LATER},
 };
-static const char *const later_commands[] = {"serve", "probe", "bench", "pack", "trace", "sim"};
+static const char *const later_commands[] = {"serve", "pack", "trace", "sim"};
 
 static int elsewhere(const char *word, size_t n, weir_err *err)
 {

@@ -80,6 +80,8 @@ int wr_engine_profile_store(const struct wr_profile *, char *where, weir_err *);
 void wr_plan_predict(weir_plan *);
 enum wr_work { WR_WORK_PREFILL /* in chunks, logits of the last row */, WR_WORK_EVAL /* in chunks, logits of all */, WR_WORK_DECODE /* one */ };
 double wr_plan_seconds(const weir_plan *, enum wr_work, uint32_t position, uint32_t n);
+/* n random values of standard deviation 1 / divisor: row r of matrix `number`, which depends on these numbers and the seed alone. */
+void wr_synth_row(float *row, uint64_t n, uint64_t seed, uint32_t number, uint64_t r, float divisor);
 /* Tests replace the device that engines are opened with; NULL: the CPU. */
 extern void (*wr_engine_device)(struct wr_device *);
 

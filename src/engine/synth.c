@@ -81,22 +81,27 @@ struct fill { /* one batch of rows, split over the team */
     _Atomic uint64_t next;
 };
 
+void wr_synth_row(float *row, uint64_t n, uint64_t seed, uint32_t number, uint64_t r, float divisor)
+{
+    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    /* The sum of four uniform bytes: mean 510, variance 4 (256^2 - 1) / 12. */
+    const float scale = 1.0f / (divisor * sqrtf(65535.0f / 3.0f));
+    for (uint64_t i = 0; i < n; i += 4) {
+        uint32_t counter[4] = {(uint32_t)(i / 4), (uint32_t)r, number, 0}, x[4];
+        wr_philox(counter, key, x);
+        for (uint64_t j = 0; j < 4 && i + j < n; j++)
+            row[i + j] = ((float)((x[j] & 255) + (x[j] >> 8 & 255) + (x[j] >> 16 & 255) + (x[j] >> 24)) - 510.0f) * scale;
+    }
+}
+
 static void fill_member(void *arg, uint32_t member, uint32_t n_members)
 {
     struct fill *f = arg;
     float *row = f->row + member * f->k;
-    const uint32_t key[2] = {(uint32_t)f->seed, (uint32_t)(f->seed >> 32)};
-    /* The sum of four uniform bytes: mean 510, variance 4 (256^2 - 1) / 12. */
-    const float scale = 1.0f / (sqrtf((float)f->k) * sqrtf(65535.0f / 3.0f));
     for (;;) {
         uint64_t r = atomic_fetch_add(&f->next, 1);
         if (r >= f->n_rows) return;
-        for (uint64_t i = 0; i < f->k; i += 4) {
-            uint32_t counter[4] = {(uint32_t)(i / 4), (uint32_t)(f->first_row + r), (uint32_t)f->tensor, 0}, x[4];
-            wr_philox(counter, key, x);
-            for (uint64_t j = 0; j < 4 && i + j < f->k; j++)
-                row[i + j] = ((float)((x[j] & 255) + (x[j] >> 8 & 255) + (x[j] >> 16 & 255) + (x[j] >> 24)) - 510.0f) * scale;
-        }
+        wr_synth_row(row, f->k, f->seed, (uint32_t)f->tensor, f->first_row + r, sqrtf((float)f->k));
         f->quant->encode(row, f->out + r * f->row_bytes, f->k);
     }
 }

@@ -60,6 +60,40 @@ const char *wr_tool_control(uint32_t i, const char **description);
  * WEIR_E_USAGE for another name, and where everything fits. */
 int wr_tool_plan_control(weir_plan *, const char *name, weir_err *);
 
+/* ---- weir bench ---- */
+
+typedef struct wr_bench_options {
+    const char *what;    /* a name of bench.def */
+    const char *model;   /* its path, where `what` takes one */
+    weir_options engine; /* memory_bytes bounds the whole process here too */
+    /* Lists, separated by commas; NULL: the defaults of `what`. */
+    const char *types, *shapes, *rows;
+    uint32_t n_runs; /* measured; half as many before them warm up */
+} wr_bench_options;
+
+typedef struct wr_bench_row {
+    char shape[48], format[16];
+    uint64_t m;             /* rows of activations */
+    const char *unit;       /* of rate and ceiling: "ops/s" (multiply-adds x 2), "bytes/s", "tokens/s" */
+    double rate, ceiling;   /* of the median run, end to end; what the machine could do at most, 0: not known */
+    const char *bound;      /* what the ceiling is of: "compute", "memory", "disk"; NULL: not known */
+    double median, best;    /* seconds of a run, end to end */
+    double spread;          /* (90th - 10th percentile) / median of the runs, or the drift of the ceiling where that is more */
+    bool noisy;             /* the spread is so large that the rate says little */
+    double seconds_compute; /* of the median run: what the ceiling is about */
+    double seconds_end_to_end;
+    uint64_t outputs, outputs_verified; /* how many there are, and how many were checked against double precision (and were right) */
+    double max_rel_error;               /* the largest error / the largest output, of those verified */
+    uint32_t threads;
+    const char *isa;
+    json_t *more; /* an object of further members; NULL: none. The row's owner decrefs it */
+} wr_bench_row;
+typedef int wr_bench_row_fn(void *user, const wr_bench_row *, weir_err *);
+/* Measures, and calls `row` with each result. Notices go to engine.log. A wrong result is WEIR_E_FAIL, one that is not finite WEIR_E_NONFINITE. */
+int wr_tool_bench(const wr_bench_options *, wr_bench_row_fn *row, void *user, weir_err *);
+/* Entry i of bench.def: name, a line about it, and the options that it takes beside those of all, separated by blanks; NULL past the end. */
+const char *wr_tool_bench_name(uint32_t i, const char **summary, const char **options);
+
 /* I/O engines, CPU levels and weight formats, for help texts: name i and one line; NULL past the end. */
 const char *wr_tool_io_engine(uint32_t i, const char **description);
 const char *wr_tool_level(uint32_t i, bool *available);

@@ -332,7 +332,7 @@ def test_j7_usage(tiny, words, text):
     assert error["exit"] == 2 and text in error["message"], error
 
 
-@pytest.mark.parametrize("command", ("serve", "probe", "bench", "pack", "trace", "sim"))
+@pytest.mark.parametrize("command", ("serve", "pack", "trace", "sim"))
 def test_j7_commands_that_are_to_come(command):
     if command in weir("help", expect=0).out.decode().replace(",", "").split():
         pytest.skip("it is there by now")

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* weir bench: options for the harness, its rows as a table, as JSON and as TSV. */
+#include "base/os.h"
+#include "cli/cli.h"
+#include "engine/tools.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define COMMON "threads cpu memory runs tsv json quiet verbose help"
+
+struct bench {
+    struct wr_cli *cli;
+    wr_bench_options how;
+    json_t *rows;          /* with --json */
+    struct wr_outfile tsv; /* with --tsv FILE */
+    bool tsv_file, tsv_out;
+    uint64_t tsv_bytes, n_rows;
+};
+
+static bool has_word(const char *words, const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *s = words; (s = strstr(s, word)) != NULL; s += n)
+        if ((s == words || s[-1] == ' ') && (s[n] == ' ' || !s[n])) return true;
+    return false;
+}
+
+static const char *bench_name(size_t i)
+{
+    const char *summary, *options;
+    return i <= UINT32_MAX ? wr_tool_bench_name((uint32_t)i, &summary, &options) : NULL;
+}
+
+static void list(struct wr_cli *cli)
+{
+    const char *name, *summary, *options;
+    for (uint32_t i = 0; (name = wr_tool_bench_name(i, &summary, &options)); i++) {
+        wr_cli_printf(&cli->out, "%-10s %s\n           ", name, summary);
+        for (const char *s = options; *s; s += strcspn(s, " "), s += strspn(s, " "))
+            wr_cli_printf(&cli->out, strncmp(s, "MODEL", 5) ? " --%.*s" : " %.*s", (int)strcspn(s, " "), s);
+        wr_cli_put(&cli->out, "\n", 1);
+    }
+}
+
+/* What this benchmark would not look at is refused, unless the environment says it to all commands. */
+static int check_options(const struct wr_cli_args *args, const char *what, const char *options, weir_err *err)
+{
+    for (size_t i = 0; i < args->n_items; i++) {
+        enum wr_cli_option_id id = args->items[i].option;
+        const char *name = wr_cli_options[id].name;
+        if (args->from_environment[id] || has_word(COMMON, name) || has_word(options, id == WR_CLI_MODEL ? "MODEL" : name)) continue;
+        return wr_err(err, WEIR_E_USAGE, "weir bench %s has no use for --%s; 'weir bench list' shows what each benchmark takes", what, name);
+    }
+    return 0;
+}
+
+static const char *verdict(const wr_bench_row *row, char text[64])
+{
+    if (row->outputs_verified == 0) return "NOT VERIFIED";
+    if (row->outputs_verified == row->outputs) return "yes";
+    snprintf(text, 64, "%llu of %llu outputs", (unsigned long long)row->outputs_verified, (unsigned long long)row->outputs);
+    return text;
+}
+
+static const char *rate_text(double rate, const char *unit, char text[32])
+{
+    if (!strcmp(unit, "ops/s"))
+        snprintf(text, 32, "%.1f GOPS", rate * 1e-9);
+    else if (!strcmp(unit, "bytes/s"))
+        snprintf(text, 32, "%.2f GB/s", rate * 1e-9);
+    else
+        snprintf(text, 32, "%.2f %s", rate, unit);
+    return text;
+}
+
+static void print_row(struct bench *b, const wr_bench_row *row)
+{
+    struct wr_cli_out *out = &b->cli->out;
+    char rate[32], ceiling[32] = "unknown", ratio[16] = "", text[64];
+    if (b->n_rows == 0)
+        wr_cli_printf(out, "%-16s %-6s %6s %16s %16s %-7s %6s %11s %11s %8s  %s\n", "shape", "format", "m", "rate", "ceiling", "", "ratio", "compute",
+            "end to end", "spread", "verified");
+    if (row->ceiling > 0) {
+        rate_text(row->ceiling, row->unit, ceiling);
+        snprintf(ratio, sizeof ratio, "%.2f", row->rate / row->ceiling);
+    }
+    wr_cli_printf(out, "%-16s %-6s %6llu %16s %16s %-7s %6s %8.3f ms %8.3f ms %6.1f %%  %s%s\n", row->shape, row->format, (unsigned long long)row->m,
+        rate_text(row->rate, row->unit, rate), ceiling, row->bound ? row->bound : "", ratio, row->seconds_compute * 1e3, row->seconds_end_to_end * 1e3,
+        row->spread * 100, verdict(row, text), row->noisy ? ", noisy" : "");
+}
+
+/* Every member, in the order of the columns of the TSV. */
+static json_t *json_row(const wr_bench_row *row)
+{
+    bool checked = row->outputs_verified > 0;
+    const struct {
+        const char *name;
+        json_t *value;
+    } members[] = {{"shape", wr_cli_json_string(row->shape)}, {"format", wr_cli_json_string(row->format)}, {"m", json_integer((json_int_t)row->m)},
+        {"unit", wr_cli_json_string(row->unit)}, {"rate", json_real(row->rate)}, {"ceiling", wr_cli_json_rate(row->ceiling)},
+        {"bound", wr_cli_json_string(row->bound)}, {"ratio", wr_cli_json_rate(row->ceiling > 0 ? row->rate / row->ceiling : 0)},
+        {"verified", json_boolean(checked && row->outputs_verified == row->outputs)}, {"median", json_real(row->median)}, {"best", json_real(row->best)},
+        {"spread", json_real(row->spread)}, {"noisy", json_boolean(row->noisy)}, {"seconds_compute", json_real(row->seconds_compute)},
+        {"seconds_end_to_end", json_real(row->seconds_end_to_end)}, {"outputs", json_integer((json_int_t)row->outputs)},
+        {"outputs_verified", json_integer((json_int_t)row->outputs_verified)}, {"max_rel_error", checked ? json_real(row->max_rel_error) : json_null()},
+        {"threads", json_integer((json_int_t)row->threads)}, {"isa", wr_cli_json_string(row->isa)}};
+    json_t *all = json_object();
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) json_object_set_new(all, members[i].name, members[i].value);
+    if (row->more) json_object_update(all, row->more);
+    return all;
+}
+
+static int put_tsv(struct bench *b, const char *text, size_t n, weir_err *err)
+{
+    if (b->tsv_out) wr_cli_put(&b->cli->out, text, n);
+    if (!b->tsv_file) return 0;
+    b->tsv_bytes += n;
+    return wr_outfile_write(&b->tsv, b->tsv_bytes - n, text, n, err);
+}
+
+/* The columns are the members of a row; the first one brings their names along. */
+static int tsv_row(struct bench *b, const json_t *row, weir_err *err)
+{
+    const char *name;
+    json_t *value;
+    char head[2048], line[2048];
+    size_t n = 0, n_head = 0;
+    json_object_foreach((json_t *)row, name, value)
+    {
+        char text[256] = "";
+        if (json_is_string(value)) snprintf(text, sizeof text, "%s", json_string_value(value));
+        if (json_is_real(value)) snprintf(text, sizeof text, "%.9g", json_real_value(value));
+        if (json_is_integer(value)) snprintf(text, sizeof text, "%lld", (long long)json_integer_value(value));
+        if (json_is_boolean(value)) snprintf(text, sizeof text, "%s", json_is_true(value) ? "true" : "false");
+        n += (size_t)snprintf(line + n, n < sizeof line ? sizeof line - n : 0, n ? "\t%s" : "%s", text);
+        n_head += (size_t)snprintf(head + n_head, n_head < sizeof head ? sizeof head - n_head : 0, n_head ? "\t%s" : "%s", name);
+        if (n >= sizeof line - 1 || n_head >= sizeof head - 1) return wr_err(err, WEIR_E_FAIL, "a row of the TSV has more than %zu bytes", sizeof line);
+    }
+    line[n++] = head[n_head++] = '\n';
+    int code = b->n_rows == 0 ? put_tsv(b, head, n_head, err) : 0;
+    return code ? code : put_tsv(b, line, n, err);
+}
+
+static int take_row(void *user, const wr_bench_row *row, weir_err *err)
+{
+    struct bench *b = user;
+    json_t *members = json_row(row);
+    int code = members ? 0 : wr_err(err, WEIR_E_NOMEM, "no memory for a row");
+    wr_cli_progress_clear(b->cli);
+    if (code == 0 && !b->rows && !b->tsv_out) print_row(b, row);
+    if (code == 0 && (b->tsv_out || b->tsv_file)) code = tsv_row(b, members, err);
+    if (code == 0) code = wr_cli_flush(&b->cli->out, err);
+    if (code == 0 && b->rows) json_array_append(b->rows, members);
+    json_decref(members);
+    b->n_rows++;
+    return code;
+}
+
+static int measure(struct bench *b, weir_err *err)
+{
+    struct wr_cli *cli = b->cli;
+    const struct wr_cli_args *args = &cli->args;
+    uint64_t runs = 20;
+    int code = wr_cli_u64(args, WR_CLI_RUNS, 1, 1000, &runs, err);
+    if (code == 0) code = wr_cli_engine_options(cli, err);
+    if (code) return code;
+    b->how.engine = cli->options;
+    b->how.types = args->value[WR_CLI_TYPE];
+    b->how.shapes = args->value[WR_CLI_SHAPE];
+    b->how.rows = args->value[WR_CLI_ROWS];
+    b->how.n_runs = (uint32_t)runs;
+    const char *tsv = args->value[WR_CLI_TSV];
+    b->tsv_out = tsv && !strcmp(tsv, "-");
+    b->tsv_file = tsv && !b->tsv_out;
+    if (b->tsv_out && cli->json) return wr_err(err, WEIR_E_USAGE, "--json and --tsv - are both for standard output; give --tsv a file");
+    if (b->tsv_file) code = wr_cli_file_open(&b->tsv, tsv, &cli->ledger, err);
+    if (code) return code;
+    if (cli->json) b->rows = json_array();
+    code = wr_tool_bench(&b->how, take_row, b, err);
+    wr_cli_progress_clear(cli);
+    if (code == 0 && b->tsv_file) code = wr_outfile_commit(&b->tsv, err);
+    if (b->tsv_file) wr_cli_file_discard(&b->tsv);
+    return code;
+}
+
+int wr_cli_cmd_bench(struct wr_cli *cli, weir_err *err)
+{
+    struct wr_cli_args *args = &cli->args;
+    struct bench b = {.cli = cli};
+    const char *name, *summary, *options;
+    if (args->n_positional == 0) return wr_err(err, WEIR_E_USAGE, "no benchmark; 'weir bench list' prints them");
+    const char *what = args->positional[0];
+    args->n_positional--;
+    memmove(args->positional, args->positional + 1, args->n_positional * sizeof *args->positional);
+    size_t n = 0, next = 0;
+    while (bench_name(n)) n++;
+    if (!strcmp(what, "list")) {
+        int code = wr_cli_no_more_arguments(cli, 0, err);
+        if (code == 0) list(cli);
+        return code;
+    }
+    for (uint32_t i = 0; (name = wr_tool_bench_name(i, &summary, &options)) && strcmp(name, what);) i++;
+    if (!name) {
+        const char *near = wr_cli_nearest(what, bench_name, n);
+        if (near) return wr_err(err, WEIR_E_USAGE, "weir bench does not measure '%.60s'; did you mean '%s'?", what, near);
+        return wr_err(err, WEIR_E_USAGE, "weir bench does not measure '%.60s'; 'weir bench list' prints what it does", what);
+    }
+    b.how.what = name;
+    int code = check_options(args, what, options, err);
+    if (code == 0 && has_word(options, "MODEL")) code = wr_cli_model_path(cli, &b.how.model, &next, err);
+    if (code == 0) code = wr_cli_no_more_arguments(cli, next, err);
+    if (code == 0) code = measure(&b, err);
+    if (code == 0 && cli->json) {
+        char cpu[64];
+        wr_os_cpu_name("", cpu, sizeof cpu);
+        json_t *warnings = json_array();
+        for (uint32_t i = 0; i < cli->n_warnings && i < WR_CLI_WARNINGS; i++) json_array_append_new(warnings, wr_cli_json_string(cli->warning[i]));
+        wr_cli_json_begin(&cli->out);
+        wr_cli_json_add(&cli->out, "bench", json_string(name));
+        wr_cli_json_add(&cli->out, "cpu", wr_cli_json_string(cpu));
+        wr_cli_json_add(&cli->out, "runs", json_integer(b.how.n_runs));
+        wr_cli_json_add(&cli->out, "rows", json_incref(b.rows));
+        wr_cli_json_add(&cli->out, "warnings", warnings);
+        wr_cli_json_end(&cli->out);
+    }
+    json_decref(b.rows);
+    return code;
+}

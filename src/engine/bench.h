@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The harness of weir bench. A sub-command is a row in bench.def and wr_bench_<name>: for each of its cases it takes memory, makes real (random) data, measures
+ * it beside what the machine could do (wr_bench_measure), checks the result (bench_check.c) and emits the row.
+ */
+#ifndef WR_ENGINE_BENCH_H
+#define WR_ENGINE_BENCH_H
+
+#include "base/log.h"
+#include "base/team.h"
+#include "engine/tools.h"
+#include "kernels/ceiling.h"
+
+#define WR_BENCH_MAX_RUNS 1000
+/* A row is noisy when the middle four fifths of its runs spread over more than this share of the median: its rate is then good for an order of
+ * magnitude. */
+#define WR_BENCH_NOISY 0.10
+/* Seconds that a measurement of a ceiling takes, for each run that is measured, and at most; there are two of each, before and after the runs. */
+#define WR_BENCH_CEILING_PER_RUN 0.0075
+#define WR_BENCH_CEILING_SECONDS 0.15
+
+struct wr_bench {
+    const wr_bench_options *o;
+    const struct wr_kernels *kernels, *reference; /* the level that is measured; the scalar one */
+    struct wr_team *team;
+    struct wr_ledger ledger;
+    struct wr_log log;
+    uint64_t budget_bytes;  /* of the process */
+    struct wr_arena cold;   /* what is streamed through before each run, so that no operand is in a cache */
+    struct wr_arena memory; /* of the case at work */
+    wr_bench_row_fn *row_fn;
+    void *row_user;
+};
+
+#define BENCH(name, summary, options) int wr_bench_##name(struct wr_bench *, weir_err *);
+#include "engine/bench.def"
+#undef BENCH
+
+/* ---- cases ---- */
+
+/* Lists of the command line, at most WR_BENCH_LIST words with commas between them. WEIR_E_USAGE names option and word. */
+#define WR_BENCH_LIST 32
+/* The next word: 1; 0 at the end of the list, or an error. */
+int wr_bench_word(const char **list, char word[48], const char *option, weir_err *err);
+/* "4096x4096,2048x5632" as out[*n][n_dims], numbers from 1 to `max`. `form` says in words what is expected. */
+int wr_bench_numbers(const char *list, const char *option, const char *form, uint32_t n_dims, uint64_t max, uint32_t *out, uint32_t *n, weir_err *err);
+int wr_bench_types(const char *list, const struct wr_quant **out, uint32_t *n, weir_err *err); /* NULL: all formats */
+/* Room for a case, from which wr_bench_take takes; the last case's is given back. WEIR_E_BUDGET says how much `what` needs. */
+int wr_bench_room(struct wr_bench *, uint64_t bytes, const char *what, weir_err *);
+void *wr_bench_take(struct wr_bench *, uint64_t bytes); /* in whole pages; never more than the room */
+#define WR_BENCH_PAGES(bytes) wr_round_up((bytes), WR_ARENA_ALIGN)
+/* x[n_rows][n], standard deviation 1 / divisor, the same at every call with this number. Over the team. */
+void wr_bench_fill(struct wr_bench *, float *x, uint64_t n_rows, uint64_t n, uint32_t number, float divisor);
+
+/* ---- measuring ---- */
+
+struct wr_bench_stats {
+    double median, best, spread; /* spread: (90th - 10th percentile) / median */
+};
+struct wr_bench_stats wr_bench_statistics(double *samples, uint32_t n); /* sorts them */
+
+/* What a run needs at least: `ops` at the rate of a mix, `bytes` at the rate of plain reads of memory; the slower one binds. */
+struct wr_bench_roof {
+    enum wr_mix mix;
+    const struct wr_quant *quant;
+    bool precise;
+    double ops, bytes;
+};
+/* One run; *compute_seconds is the part of it that the ceiling is about. */
+typedef int wr_bench_run_fn(void *arg, double *compute_seconds, weir_err *);
+/* Warms up, then measures o->n_runs runs, with the caches flushed before each. `work`, in the row's unit, is what a run does. Fills rate, ceiling, bound, median,
+ * best, spread, noisy and both seconds. The ceiling is measured before and after: the better one counts, and their difference is drift of the machine, which
+ * no spread within the runs shows, so the spread is at least that. roof NULL: the caller knows the ceiling. WEIR_E_CANCELLED between runs. */
+int wr_bench_measure(struct wr_bench *, wr_bench_run_fn *, void *arg, const struct wr_bench_roof *, double work, wr_bench_row *row, weir_err *);
+void wr_bench_flush(struct wr_bench *);
+
+int wr_bench_emit(struct wr_bench *, wr_bench_row *, weir_err *); /* fills threads and isa, checks that everything is finite */
+void wr_bench_progress(struct wr_bench *, const char *phase, uint64_t done, uint64_t total, const char *unit);
+
+/* ---- checking against double precision (bench_check.c) ---- */
+
+/* y[act->m][ldy] = products of `act` and n_rows weight rows. Of every output, or of a random part of the weight rows where all would be more than
+ * `limit` multiply-adds: the bits are those of the reference kernel, and the error against the products in double precision of the decoded weights and
+ * the f32 activations is at most what rules d to f explain:
+ *   quantized   8 standard deviations of the rounded activations, each uniform in a step of its group, and the f32 accumulation of the groups
+ *   float       the f32 accumulation, k * 2^-24 * |w| |x|
+ * act is rounded by the reference. WEIR_E_FAIL names the first output that is wrong. *row gets outputs, outputs_verified and max_rel_error. */
+struct wr_check_products {
+    const struct wr_kernels *reference;
+    const struct wr_quant *quant;
+    const uint8_t *rows;
+    uint64_t row_bytes;
+    uint32_t n_rows;
+    const struct wr_act *act;
+    const float *y;
+    size_t ldy;
+    uint64_t limit;
+    void *work; /* wr_check_products_bytes */
+    const volatile int *cancel;
+};
+uint64_t wr_check_products_bytes(uint32_t k, uint32_t m, uint32_t n_members);
+int wr_bench_check_products(const struct wr_check_products *, struct wr_team *, wr_bench_row *row, weir_err *);
+
+#endif

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""weir bench: what its rows say, that results are checked, and what it refuses. Nothing here looks at a rate: only at what belongs together."""
+import math
+import signal
+import subprocess
+import time
+
+import pytest
+from command import WEIR, environment, weir, weir_json, weir_measured
+
+FEW = ("--runs", 2, "-t", 2)
+MEMBERS = {"shape", "format", "m", "unit", "rate", "ceiling", "bound", "ratio", "verified", "median", "best", "spread", "noisy", "seconds_compute", "seconds_end_to_end",
+           "outputs", "outputs_verified", "max_rel_error", "threads", "isa"}
+
+
+def check_row(row, unit):
+    assert MEMBERS <= set(row), MEMBERS - set(row)
+    assert row["unit"] == unit and row["threads"] == 2
+    for name in ("rate", "median", "best", "seconds_compute", "seconds_end_to_end"):
+        assert math.isfinite(row[name]) and row[name] > 0, name
+    assert row["best"] <= row["median"] == row["seconds_end_to_end"]
+    assert row["spread"] >= 0 and row["noisy"] == (row["spread"] > 0.1)
+    if row["ceiling"] is not None:
+        assert math.isclose(row["ratio"], row["rate"] / row["ceiling"], rel_tol=1e-12)
+        assert row["bound"] in ("compute", "memory")
+    assert row["verified"] == (row["outputs"] == row["outputs_verified"])
+
+
+def test_gemm():
+    done = weir_json("bench", "gemm", *FEW, "--shape", "48x256,17x512", "--rows", "1,5")
+    formats = weir_json("version")["formats"]
+    assert done["bench"] == "gemm" and done["runs"] == 2 and done["warnings"] == []
+    assert [(row["shape"], row["format"], row["m"]) for row in done["rows"]] == [(s, f, m) for s in ("48x256", "17x512") for f in formats for m in (1, 5)]
+    for row in done["rows"]:
+        check_row(row, "ops/s")
+        n, k = map(int, row["shape"].split("x"))
+        assert row["verified"] and row["outputs"] == row["m"] * n
+        assert math.isclose(row["rate"] * row["median"], 2 * row["m"] * n * k, rel_tol=1e-12)
+        # Activations are rounded to 255 steps of a group; float weights are not, their sums have 24 bits.
+        floats = row["format"] in ("F32", "F16", "BF16")
+        assert 0 < row["max_rel_error"] < (1e-5 if floats else 3e-2), row
+
+
+def test_gemm_precise_is_nearer():
+    plain, precise = (weir_json("bench", "gemm", *FEW, "--shape", "64x256", "--rows", 4, "--type", "q4_0", *more)["rows"][0] for more in ((), ("--precise",)))
+    assert precise["verified"] and 0 < precise["max_rel_error"] < plain["max_rel_error"] / 50
+
+
+def test_gemm_at_every_level(levels):
+    for level in levels:
+        done = weir_json("bench", "gemm", *FEW, "--shape", "33x256", "--rows", 3, "--cpu", level)
+        assert {row["isa"] for row in done["rows"]} == {level}
+        assert all(row["verified"] for row in done["rows"])
+
+
+def test_table_and_tsv(scratch):
+    path = scratch / "rows.tsv"
+    how = ("bench", "gemm", *FEW, "--shape", "16x64", "--rows", "1,2", "--type", "q4_0,f16")
+    table = weir(*how, "--tsv", path, expect=0).out.decode().splitlines()
+    assert len(table) == 5 and "ratio" in table[0] and all(" yes" in line for line in table[1:])
+    plain = weir(*how, "--tsv", "-", expect=0).out.decode()
+    for text in (path.read_text(), plain):
+        head, *rows = (line.split("\t") for line in text.splitlines())
+        assert MEMBERS == set(head) and len(rows) == 4
+        assert [dict(zip(head, row))["format"] for row in rows] == ["Q4_0", "Q4_0", "F16", "F16"]
+        assert {dict(zip(head, row))["verified"] for row in rows} == {"true"}
+
+
+@pytest.mark.parametrize("words, said", [
+    ((), "no benchmark"),
+    (("gem",), "did you mean 'gemm'"),
+    (("nothing",), "weir bench list"),
+    (("gemm", "--shape", "4096"), "NxK"),
+    (("gemm", "--shape", "16x0"), "NxK"),
+    (("gemm", "--shape", "16x48"), "48 are not whole blocks of 32"),
+    (("gemm", "--shape", "16x64", "--type", "q4_k"), "64 are not whole blocks of 256"),
+    (("gemm", "--rows", "0"), "--rows"),
+    (("gemm", "--rows", "1,"), "--rows"),
+    (("gemm", "--type", "q9"), "'q9'"),
+    (("gemm", "--runs", "0"), "--runs"),
+    (("gemm", "--io", "pread"), "no use for --io"),
+    (("gemm", "model.gguf"), "one argument too many"),
+    (("gemm", "--json", "--tsv", "-"), "standard output"),
+])
+def test_refused(words, said):
+    done = weir("bench", *words, expect=2)
+    assert said in done.err and len(done.err.splitlines()) == 1
+
+
+def test_the_environment_is_for_all_commands():
+    weir("bench", "gemm", *FEW, "--shape", "16x64", "--rows", 1, "--type", "q4_0", env={"WEIR_CTX": 512}, expect=0)
+
+
+def test_memory_bounds_the_process():
+    how = ("bench", "gemm", "--runs", 1, "-t", 2, "--rows", 1, "--type", "f32")
+    done = weir(*how, "--shape", "4096x8192", "--memory", "128M", expect=3)
+    assert "--memory" in done.err and "MiB" in done.err
+    weir(*how, "--shape", "64x64", "--memory", "40M", expect=3)
+    done = weir_measured(*how, "--shape", "4096x2048", "--memory", "160M", expect=0)
+    assert done.usage["max_rss"] <= 160 << 20
+
+
+def test_list():
+    text = weir("bench", "list", expect=0).out.decode()
+    assert "gemm" in text and "--shape" in text
+
+
+def test_interrupt(scratch):
+    path = scratch / "never.tsv"
+    words = [str(WEIR), "bench", "gemm", "--runs", "1000", "--shape", "256x4096", "--tsv", str(path)]
+    running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    time.sleep(1)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130 and b"interrupted" in said
+    assert not path.exists() and not list(scratch.glob("*never*"))

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The harness of weir bench: statistics of known numbers, lists, and a checker that finds what it is given wrong. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "engine/bench.h"
+#include "engine/engine.h"
+
+static weir_err err;
+
+static void statistics(void **state)
+{
+    (void)state;
+    double x[11] = {7, 1, 3, 2, 11, 5, 4, 6, 10, 9, 8}; /* 1..11: the 10th, 50th and 90th percentiles are 2, 6 and 10 */
+    struct wr_bench_stats s = wr_bench_statistics(x, 11);
+    assert_true(s.median == 6 && s.best == 1 && s.spread == 8.0 / 6);
+    double two[2] = {4, 2};
+    s = wr_bench_statistics(two, 2);
+    assert_true(s.median == 3 && s.best == 2 && fabs(s.spread - 1.6 / 3) < 1e-12);
+    double one[1] = {5};
+    s = wr_bench_statistics(one, 1);
+    assert_true(s.median == 5 && s.spread == 0);
+}
+
+static void lists(void **state)
+{
+    (void)state;
+    uint32_t out[WR_BENCH_LIST][2], n;
+    assert_int_equal(wr_bench_numbers("4096x32,1x7", "shape", "NxK", 2, 4096, out[0], &n, &err), 0);
+    assert_int_equal(n, 2);
+    assert_true(out[0][0] == 4096 && out[0][1] == 32 && out[1][0] == 1 && out[1][1] == 7);
+    const char *bad[] = {"", ",", "1x2,", ",1x2", "1", "1x", "x1", "1x2x3", "0x1", "4097x1", "18446744073709551617x1", "1x-2", "1x2 ", "axb"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(wr_bench_numbers(bad[i], "shape", "NxK", 2, 4096, out[0], &n, &err), WEIR_E_USAGE);
+        assert_non_null(strstr(err.text, "--shape"));
+    }
+    const struct wr_quant *types[WR_BENCH_LIST];
+    assert_int_equal(wr_bench_types("q4_0,F16", types, &n, &err), 0);
+    assert_true(n == 2 && !strcmp(types[0]->name, "Q4_0") && !strcmp(types[1]->name, "F16"));
+    assert_int_equal(wr_bench_types("q4_0,q9", types, &n, &err), WEIR_E_USAGE);
+    assert_non_null(strstr(err.text, "'q9'"));
+}
+
+enum { M = 3, N = 21, K = 256 };
+
+struct products {
+    struct wr_team *team;
+    struct wr_ledger ledger;
+    struct wr_act act;
+    struct wr_check_products check;
+    wr_bench_row row;
+    float x[M * K], y[M * N];
+    uint8_t rows[N * K * 4];
+    int8_t q8[M * K];
+    int16_t q16[M * K];
+    float d[M * K / 32], s[M * K / 32], s16[M * K / 16];
+};
+
+static void set_up(struct products *p, const char *type, bool precise)
+{
+    float row[K];
+    uint64_t row_bytes;
+    memset(p, 0, sizeof *p);
+    wr_ledger_init(&p->ledger);
+    assert_int_equal(wr_team_open(&p->team, 2, &p->ledger, &err), 0);
+    const struct wr_quant *quant = wr_quant_find_name(type);
+    const struct wr_kernels *reference = wr_kernels_best("scalar");
+    assert_true(wr_quant_row_bytes(quant, K, &row_bytes));
+    for (uint32_t r = 0; r < N; r++) {
+        wr_synth_row(row, K, 1, 1, r, 16);
+        quant->encode(row, p->rows + r * row_bytes, K);
+    }
+    p->act = (struct wr_act){M, K, p->x, K, precise, p->q8, p->q16, p->d, p->s, p->s16};
+    for (uint32_t i = 0; i < M; i++) {
+        wr_synth_row(p->x + i * K, K, 1, 2, i, 1);
+        assert_true(reference->quantize(&p->act, i));
+    }
+    reference->matmul(quant, p->rows, row_bytes, N, &p->act, p->y, N, NULL);
+    void *work = aligned_alloc(64, wr_check_products_bytes(K, M, 2));
+    p->check = (struct wr_check_products){reference, quant, p->rows, row_bytes, N, &p->act, p->y, N, UINT64_MAX, work, NULL};
+}
+
+static void tear_down(struct products *p)
+{
+    free(p->check.work);
+    wr_team_close(p->team);
+}
+
+static void right_products_pass(void **state)
+{
+    (void)state;
+    static struct products p;
+    const struct wr_quant *quant;
+    for (uint32_t i = 0; (quant = wr_quant_at(i)) != NULL; i++) {
+        for (int precise = 0; precise < 2; precise++) {
+            set_up(&p, quant->name, precise);
+            assert_int_equal(wr_bench_check_products(&p.check, p.team, &p.row, &err), 0);
+            assert_int_equal(p.row.outputs, M * N);
+            assert_int_equal(p.row.outputs_verified, M * N);
+            /* Rounding to 255 steps of a group costs about 1/255 of an output, to 65535 steps and to floats next to nothing. */
+            assert_true(p.row.max_rel_error > 0);
+            assert_true(p.row.max_rel_error < (quant->is_float || precise ? 1e-4 : 2e-2));
+            if (!quant->is_float && !precise) assert_true(p.row.max_rel_error > 1e-4);
+            tear_down(&p);
+        }
+    }
+}
+
+static void wrong_products_are_found(void **state)
+{
+    (void)state;
+    static struct products p;
+    const char *types[] = {"F32", "Q4_0", "Q4_K", "Q6_K"};
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        for (uint32_t at = 0; at < M * N; at += 5) { /* one bit, the last one, of one output */
+            set_up(&p, types[t], false);
+            uint32_t bits;
+            memcpy(&bits, &p.y[at], 4);
+            bits ^= 1;
+            memcpy(&p.y[at], &bits, 4);
+            assert_int_equal(wr_bench_check_products(&p.check, p.team, &p.row, &err), WEIR_E_FAIL);
+            char where[64];
+            snprintf(where, sizeof where, "output %u of row %u", at % N, at / N);
+            assert_non_null(strstr(err.text, where));
+            tear_down(&p);
+        }
+        /* The reference agrees and double precision does not: what was multiplied is not what should have been. */
+        set_up(&p, types[t], false);
+        p.x[K + 17] += 4;
+        assert_int_equal(wr_bench_check_products(&p.check, p.team, &p.row, &err), WEIR_E_FAIL);
+        assert_non_null(strstr(err.text, "of row 1"));
+        tear_down(&p);
+    }
+}
+
+static void part_of_the_outputs(void **state)
+{
+    (void)state;
+    static struct products p;
+    set_up(&p, "Q4_0", false);
+    p.check.limit = 8ull * M * K; /* one block of 8 rows of the three, the last of which has 5 */
+    assert_int_equal(wr_bench_check_products(&p.check, p.team, &p.row, &err), 0);
+    assert_int_equal(p.row.outputs, M * N);
+    assert_true(p.row.outputs_verified == 8 * M || p.row.outputs_verified == 5 * M);
+    static const volatile int cancel = 1;
+    p.check.cancel = &cancel;
+    assert_int_equal(wr_bench_check_products(&p.check, p.team, &p.row, &err), WEIR_E_CANCELLED);
+    tear_down(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(statistics), cmocka_unit_test(lists), cmocka_unit_test(right_products_pass),
+        cmocka_unit_test(wrong_products_are_found), cmocka_unit_test(part_of_the_outputs)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
