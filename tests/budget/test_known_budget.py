@@ -321,7 +321,7 @@ def test_a12_nth_allocation(long_tiny, shim, tmp_path, lasting):
     n_alloc = weir(*run, env=shim(REPORT=tmp_path / "report"), expect=0) and int((tmp_path / "report").read_text().split()[3])
     refused = 0
     for n in range(1, 201):
-        done = weir(*run, env=shim(ALLOC=n, ALLOC_ALL=lasting), timeout=20)
+        done = weir(*run, env=shim(ALLOC=n, ALLOC_ALL=lasting), timeout=120)
         assert done.code in (0, 1) and "Traceback" not in done.err, done.show()
         if done.code == 0:
             assert done.out == expected, done.show()

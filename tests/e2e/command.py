@@ -4,8 +4,10 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -79,3 +81,15 @@ def weir_measured(*arguments, expect=None, before=(), stdin=None, cgroup=None, s
     assert usage is not None, result.show()
     assert expect is None or result.code == expect, f"{result.show()}\n{usage}"
     return result
+
+
+def instructions(function, *arguments):
+    """Runs the command under callgrind; gives the instructions of each outermost call of the function, in their order: work, whatever else the machine does."""
+    with tempfile.TemporaryDirectory() as folder:
+        tool = ("valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/out", f"--toggle-collect={function}", f"--dump-after={function}")
+        done = weir(*arguments, before=tool, env={"WEIR_CPU": "avx2"}, expect=0)  # valgrind knows no AVX-512
+        counts, calls = [], sorted(pathlib.Path(folder).glob("out.*"), key=lambda path: int(path.suffix[1:]))
+        for path in calls:
+            counts.append(int(re.search(r"^totals: (\d+)$", path.read_text(encoding="ascii", errors="replace"), re.M)[1]))
+    assert counts and min(counts) > 0, done.show()
+    return counts

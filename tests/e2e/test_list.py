@@ -67,7 +67,7 @@ class Stores:
         return {model["name"]: model for model in found["models"]}
 
     def error(self, name, *arguments):
-        done = weir("tokenize", name, "x", "--json", *arguments, env=self.env, timeout=5)
+        done = weir("tokenize", name, "x", "--json", *arguments, env=self.env, timeout=60)
         assert done.code > 0, done.show()
         return done.json["error"]
 
@@ -215,7 +215,7 @@ def test_loops_pipes_and_folders(stores, tiny):
     snapshot = stores.download("org/loop", {"a.gguf": tiny}) / "snapshots" / "abc123"
     (snapshot / "deep").symlink_to(snapshot)
     (snapshot / "b.gguf").symlink_to("b.gguf")
-    done = weir("list", "--json", env=stores.env, expect=0, timeout=20)
+    done = weir("list", "--json", env=stores.env, expect=0, timeout=120)
     models = {model["name"]: model for model in done.json["models"]}
     assert models["good"]["error"] is None
     for name in ("loop", "gone", "null", "pipe", "folder", "hf:org/loop:b.gguf"):

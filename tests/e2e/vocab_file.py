@@ -31,9 +31,9 @@ def write_spm(path, words, prefix, **more):
     return write(path, words["tokens"], words["types"], words["scores"], model="llama", add_space_prefix=prefix, **{"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0, **more})
 
 
-def write_small(path, name):
-    """A large model's vocabulary, cut down (make_small_vocabs.py); gives its golden cases."""
+def write_small(path, name, **more):
+    """A large model's vocabulary, cut down (make_small_vocabs.py); gives its golden cases. `more`: keys that differ."""
     with gzip.open(GOLDEN / f"small-vocab-{name}.json.gz", "rt", encoding="utf-8") as f:
         small = json.load(f)
-    write(path, small["tokens"], small["types"], small.get("scores"), small.get("merges"), **small["keys"])
+    write(path, small["tokens"], small["types"], small.get("scores"), small.get("merges"), **{**small["keys"], **more})
     return small["cases"]

@@ -717,10 +717,10 @@ static void test_c14_odd_paths(void **state)
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
         struct wr_catalog c;
         weir_err err;
-        uint64_t begun = wr_clock_ns();
+        uint64_t begun = build_cpu_ns();
         wr_ledger_init(&ledger);
         assert_int_equal(wr_catalog_open(&c, paths[i], WEIR_DIRECT_AUTO, &ledger, NULL, &err), WEIR_E_OPEN);
-        assert_true(wr_clock_ns() - begun < UINT64_C(2000000000) * BUILD_SLOWER);
+        assert_true(build_cpu_ns() - begun < UINT64_C(2000000000) * BUILD_SLOWER);
         assert_non_null(strstr(err.text, paths[i]));
         assert_int_equal(wr_ledger_used(&ledger, WR_ACCOUNT_META), 0);
     }

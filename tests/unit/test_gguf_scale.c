@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Large vocabularies and many tensors: opening takes linear time and far less memory than the header has bytes. */
+/* Large vocabularies and many tensors: opening takes far less memory than the header has bytes. That the work is linear is counted in
+ * tests/e2e/test_hostile_files.py. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,41 +28,31 @@ static void build_large(struct build *b, uint32_t n_tokens, uint32_t n_merges, u
     build_zeros(b, (size_t)n_tensors * 64);
 }
 
-/* Best of five, in seconds: open, and read all arrays. */
-static double seconds(struct build_file *file, struct build *b, uint64_t *peak, double *read_seconds)
+/* Opens the file, reads all arrays, finds all tensors; gives the peak of memory. */
+static uint64_t open_and_read(struct build_file *file, const struct build *b)
 {
-    double best = 1e9;
-    *read_seconds = 1e9;
+    struct wr_ledger ledger;
+    struct wr_catalog c;
+    weir_err err;
     build_save(file, b->bytes, b->n);
-    for (int i = 0; i < 5; i++) {
-        struct wr_ledger ledger;
-        struct wr_catalog c;
-        weir_err err;
-        wr_ledger_init(&ledger);
-        uint64_t begun = build_cpu_ns();
-        assert_int_equal(wr_catalog_open(&c, file->path, WEIR_DIRECT_OFF, &ledger, NULL, &err), 0);
-        uint64_t opened = build_cpu_ns();
-        double took = (double)(opened - begun) / 1e9;
-        if (took < best) best = took;
-        for (uint64_t m = 1; m < c.n_metas; m++) {
-            struct wr_meta_reader r;
-            assert_int_equal(wr_meta_reader_open(&r, &c, &c.metas[m], &err), 0);
-            for (uint64_t k = 0; k < c.metas[m].count; k++) {
-                const char *text;
-                size_t n;
-                int64_t number;
-                int code = c.metas[m].element == WR_META_STRING ? wr_meta_reader_string(&r, &text, &n, &err) : wr_meta_reader_number(&r, &number, NULL, &err);
-                if (code != 0) fail_msg("%s", err.text);
-            }
-            wr_meta_reader_close(&r);
+    wr_ledger_init(&ledger);
+    assert_int_equal(wr_catalog_open(&c, file->path, WEIR_DIRECT_OFF, &ledger, NULL, &err), 0);
+    for (uint64_t m = 1; m < c.n_metas; m++) {
+        struct wr_meta_reader r;
+        assert_int_equal(wr_meta_reader_open(&r, &c, &c.metas[m], &err), 0);
+        for (uint64_t k = 0; k < c.metas[m].count; k++) {
+            const char *text;
+            size_t n;
+            int64_t number;
+            int code = c.metas[m].element == WR_META_STRING ? wr_meta_reader_string(&r, &text, &n, &err) : wr_meta_reader_number(&r, &number, NULL, &err);
+            if (code != 0) fail_msg("%s", err.text);
         }
-        took = (double)(build_cpu_ns() - opened) / 1e9;
-        if (took < *read_seconds) *read_seconds = took;
-        for (uint64_t t = 0; t < c.n_tensors; t++) assert_ptr_equal(wr_catalog_tensor(&c, c.tensors[t].name), &c.tensors[t]);
-        *peak = wr_ledger_peak(&ledger, WR_ACCOUNT_META);
-        wr_catalog_close(&c);
+        wr_meta_reader_close(&r);
     }
-    return best;
+    for (uint64_t t = 0; t < c.n_tensors; t++) assert_ptr_equal(wr_catalog_tensor(&c, c.tensors[t].name), &c.tensors[t]);
+    uint64_t peak = wr_ledger_peak(&ledger, WR_ACCOUNT_META);
+    wr_catalog_close(&c);
+    return peak;
 }
 
 static void test_b12_scale(void **state)
@@ -69,17 +60,11 @@ static void test_b12_scale(void **state)
     (void)state;
     struct build_file file;
     struct build once = {0}, twice = {0};
-    uint64_t peak, peak_twice;
-    double read, read_twice;
     build_file_open(&file);
     build_large(&once, 500000, 300000, 5000);
     build_large(&twice, 1000000, 600000, 10000);
-    double a = seconds(&file, &once, &peak, &read), b = seconds(&file, &twice, &peak_twice, &read_twice);
-    print_message("open %.4f s, doubled %.4f s; arrays %.4f s, doubled %.4f s; header %zu bytes, peak %llu\n", a, b, read, read_twice, once.n - 5000 * 64,
-        (unsigned long long)peak);
-    assert_true(a + read < 1.0 * BUILD_SLOWER);
-    assert_true(b <= 2.3 * a + 0.010 * BUILD_SLOWER); /* milliseconds: some room for a busy machine */
-    assert_true(read_twice <= 2.3 * read + 0.010 * BUILD_SLOWER);
+    uint64_t peak = open_and_read(&file, &once), peak_twice = open_and_read(&file, &twice);
+    print_message("header %zu bytes, peak %llu\n", once.n - 5000 * 64, (unsigned long long)peak);
     assert_true(peak < 3u << 20); /* of 20 MB */
     assert_true(peak_twice < 2 * peak + (1u << 20));
     build_free(&once);
@@ -87,7 +72,7 @@ static void test_b12_scale(void **state)
     build_file_close(&file);
 }
 
-/* The most tensors that are read, in falling order of their places: the sort keeps its O(n log n). */
+/* The most tensors that are read, in falling order of their places. */
 static void test_b12_most_tensors(void **state)
 {
     (void)state;
@@ -109,11 +94,8 @@ static void test_b12_most_tensors(void **state)
     build_file_open(&file);
     build_save(&file, b.bytes, b.n);
     wr_ledger_init(&ledger);
-    uint64_t begun = build_cpu_ns();
     assert_int_equal(wr_catalog_open(&c, file.path, WEIR_DIRECT_OFF, &ledger, NULL, &err), 0);
-    double took = (double)(build_cpu_ns() - begun) / 1e9;
-    print_message("%d tensors: %.3f s, peak %llu\n", N, took, (unsigned long long)wr_ledger_peak(&ledger, WR_ACCOUNT_META));
-    assert_true(took < 2.0 * BUILD_SLOWER);
+    print_message("%d tensors: peak %llu\n", N, (unsigned long long)wr_ledger_peak(&ledger, WR_ACCOUNT_META));
     assert_true(wr_ledger_peak(&ledger, WR_ACCOUNT_META) < 48u << 20);
     wr_catalog_close(&c);
     build_file_close(&file);

@@ -573,7 +573,8 @@ static void thread_refused(void **state)
     }
     assert_int_equal(n_fails, 8);
     assert_int_equal(count_entries("/proc/self/task"), tasks + 8);
-    usleep(50000); /* a thread that has not run yet has everything blocked by the C library */
+    /* A thread that has not run yet has everything blocked by the C library. */
+    for (int ms = 0; ms < 10000 && count_readers_without_signals() != 8; ms++) usleep(1000);
     assert_int_equal(count_readers_without_signals(), 8);
     ops->close(io);
     wr_file_close(&file);

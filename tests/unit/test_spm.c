@@ -3,37 +3,13 @@
  * Vocabularies whose tokens have scores (model "llama"): ids of SentencePiece and llama.cpp (tests/golden/spm_cases.json, made by
  * tests/oracle/make_spm_cases.py), the way back, long runs, memory, and files that are wrong.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <math.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <cmocka.h>
-#include <jansson.h>
 #include "text/vocab.h"
+#include "text_common.h"
 
 #define LENGTH(a) (sizeof(a) / sizeof *(a))
 
 static json_t *golden;
-
-static json_t *load_golden(void)
-{
-    char path[1024];
-    const char *given = getenv("WEIR_GOLDEN"), *slash = strrchr(__FILE__, '/');
-    if (given)
-        snprintf(path, sizeof path, "%s/spm_cases.json", given);
-    else
-        snprintf(path, sizeof path, "%.*s/../golden/spm_cases.json", slash ? (int)(slash - __FILE__) : 1, slash ? __FILE__ : ".");
-    json_error_t e;
-    json_t *all = json_load_file(path, JSON_ALLOW_NUL, &e);
-    if (!all) print_error("%s: %s\n", path, e.text);
-    return all;
-}
 
 static int64_t int_at(const json_t *list, size_t i) { return json_integer_value(json_array_get(list, i)); }
 
@@ -226,6 +202,33 @@ static void test_memory(void **state)
     assert_true(wr_vocab_bytes(&large) < 6400000);
 }
 
+struct attempt {
+    const struct wr_vocab_config *config;
+    const json_t *words;
+    struct wr_ledger *ledger;
+    struct wr_vocab *v;
+    const char *text;
+    size_t n, n_ids;
+    int32_t *ids;
+};
+
+static int try_build(void *arg)
+{
+    struct attempt *a = arg;
+    weir_err err;
+    return build(&a->v, a->config, a->words, a->ledger, &err);
+}
+
+static int try_tokenize(void *arg)
+{
+    struct attempt *a = arg;
+    struct wr_tokenize options = {.special = true, .max_ids = SIZE_MAX};
+    size_t n_dropped;
+    weir_err err;
+    int code = wr_vocab_tokenize(a->v, a->text, a->n, &options, a->ledger, &a->ids, &a->n_ids, &n_dropped, &err);
+    return code < 0 && a->ids ? WEIR_E_FAIL : code;
+}
+
 static void test_refused_memory(void **state)
 {
     (void)state;
@@ -233,45 +236,24 @@ static void test_refused_memory(void **state)
     struct wr_ledger ledger;
     wr_ledger_init(&ledger);
     struct wr_vocab_config c = config_of(words, NULL);
-    struct wr_vocab *v;
-    weir_err err;
-    int rc = -1;
-    for (uint64_t n = 1; rc < 0; n++) {
-        assert_true(n < 100);
-        wr_fault_set(WR_FAULT_ALLOC, n, true);
-        rc = build(&v, &c, words, &ledger, &err);
-        wr_fault_set(WR_FAULT_ALLOC, 0, false);
-        if (rc == 0) break;
-        assert_int_equal(rc, WEIR_E_NOMEM);
-        assert_int_equal(wr_ledger_used(&ledger, WR_ACCOUNT_TOKENIZER), 0);
-    }
     char text[3000];
     memset(text, 'a', sizeof text);
     memcpy(text, "<|user|> x", 10);
-    struct wr_tokenize options = {.special = true, .max_ids = SIZE_MAX};
-    int32_t *ids;
-    size_t n_ids, n_dropped;
-    rc = -1;
-    for (uint64_t n = 1; rc < 0; n++) {
-        assert_true(n < 100);
-        wr_fault_set(WR_FAULT_ALLOC, n, true);
-        rc = wr_vocab_tokenize(v, text, sizeof text, &options, &ledger, &ids, &n_ids, &n_dropped, &err);
-        wr_fault_set(WR_FAULT_ALLOC, 0, false);
-        if (rc == 0) break;
-        assert_int_equal(rc, WEIR_E_NOMEM);
-        assert_null(ids);
-        assert_int_equal(wr_ledger_used(&ledger, WR_ACCOUNT_TEXT), 0);
-    }
-    wr_mem_free(ids);
+    struct attempt a = {.config = &c, .words = words, .ledger = &ledger, .text = text, .n = sizeof text};
+    assert_true(each_allocation_fails(try_build, &a, true, &ledger, WR_ACCOUNT_TOKENIZER) > 4);
+    assert_true(each_allocation_fails(try_tokenize, &a, true, &ledger, WR_ACCOUNT_TEXT) > 1);
+    wr_mem_free(a.ids);
     const int cancel = 1;
-    options.cancel = &cancel;
-    assert_int_equal(wr_vocab_tokenize(v, text, sizeof text, &options, &ledger, &ids, &n_ids, &n_dropped, &err), WEIR_E_CANCELLED);
+    struct wr_tokenize options = {.special = true, .max_ids = SIZE_MAX, .cancel = &cancel};
+    size_t n_dropped;
+    weir_err err;
+    assert_int_equal(wr_vocab_tokenize(a.v, text, sizeof text, &options, &ledger, &a.ids, &a.n_ids, &n_dropped, &err), WEIR_E_CANCELLED);
     assert_int_equal(wr_ledger_used(&ledger, WR_ACCOUNT_TEXT), 0);
     options.cancel = NULL;
     wr_ledger_limit(&ledger, WR_ACCOUNT_TEXT, 4096);
-    assert_int_equal(wr_vocab_tokenize(v, text, sizeof text, &options, &ledger, &ids, &n_ids, &n_dropped, &err), WEIR_E_BUDGET);
+    assert_int_equal(wr_vocab_tokenize(a.v, text, sizeof text, &options, &ledger, &a.ids, &a.n_ids, &n_dropped, &err), WEIR_E_BUDGET);
     assert_int_equal(wr_ledger_used(&ledger, WR_ACCOUNT_TEXT), 0);
-    wr_vocab_close(v);
+    wr_vocab_close(a.v);
 }
 
 static void test_bad_files(void **state)
@@ -314,36 +296,23 @@ struct runs {
     const char *failed;
 };
 
-static double cpu_seconds(void)
+/* Asserts nothing, because it runs on another thread. */
+static void check_run(struct runs *r, size_t n)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static double time_run(struct runs *r, size_t n)
-{
-    double best = 1e9;
-    for (int i = 0; i < 3; i++) {
-        struct wr_tokenize options = {.special = true, .max_ids = SIZE_MAX};
-        int32_t *ids;
-        size_t n_ids, n_dropped;
-        weir_err err;
-        double begin = cpu_seconds();
-        if (wr_vocab_tokenize(r->v, r->text, n, &options, r->ledger, &ids, &n_ids, &n_dropped, &err) < 0) {
-            r->failed = "an error";
-            return 0;
-        }
-        double seconds = cpu_seconds() - begin;
-        if (seconds < best) best = seconds;
-        if (n_dropped == 0 && !prints(r->v, ids, n_ids, r->text, n)) r->failed = "another text";
-        wr_mem_free(ids);
+    struct wr_tokenize options = {.special = true, .max_ids = SIZE_MAX};
+    int32_t *ids;
+    size_t n_ids, n_dropped;
+    weir_err err;
+    if (wr_vocab_tokenize(r->v, r->text, n, &options, r->ledger, &ids, &n_ids, &n_dropped, &err) < 0) {
+        r->failed = "an error";
+        return;
     }
-    return best;
+    if (n_dropped == 0 && !prints(r->v, ids, n_ids, r->text, n)) r->failed = "another text";
+    wr_mem_free(ids);
 }
 
-/* Quadratic work would make twice the text cost four times as much; 3 leaves room for caches and a busy machine. */
-static void *time_all_runs(void *arg)
+/* On a small stack; that the work is linear is counted in tests/e2e/test_tokens.py. */
+static void *check_all_runs(void *arg)
 {
     struct runs *r = arg;
     static const char *const units[] = {"Z", "a", " ", "\n", "\r\n", "1", "us", "=", "<", "ab", "\xf0\x9f\x98\x80", "\xcc\x81", "\xe2\x96\x81", "\xff", "<|us",
@@ -351,9 +320,8 @@ static void *time_all_runs(void *arg)
     for (size_t u = 0; u < LENGTH(units) && !r->failed; u++) {
         size_t length = strlen(units[u]), n = RUN_BYTES / length;
         for (size_t i = 0; i < n; i++) memcpy(r->text + i * length, units[u], length);
-        double half = time_run(r, n / 2 * length), whole = time_run(r, n * length);
-        if (!r->failed && whole > 3 * half + 0.005) r->failed = "more than linear time";
-        if (r->failed) print_error("run of '%s' (%.3f s, %.3f s): %s\n", units[u], half, whole, r->failed);
+        check_run(r, n * length);
+        if (r->failed) print_error("run of '%s': %s\n", units[u], r->failed);
     }
     return NULL;
 }
@@ -365,13 +333,7 @@ static void test_long_runs(void **state)
         struct wr_ledger ledger;
         wr_ledger_init(&ledger);
         struct runs r = {golden_vocab(which, json_true(), &ledger), &ledger, test_malloc(RUN_BYTES), NULL};
-        pthread_attr_t attributes;
-        pthread_t thread;
-        pthread_attr_init(&attributes);
-        pthread_attr_setstacksize(&attributes, 256 << 10);
-        assert_int_equal(pthread_create(&thread, &attributes, time_all_runs, &r), 0);
-        pthread_join(thread, NULL);
-        pthread_attr_destroy(&attributes);
+        run_on_stack(SMALL_STACK, check_all_runs, &r);
         assert_null(r.failed);
         assert_int_equal(wr_ledger_used(&ledger, WR_ACCOUNT_TEXT), 0);
         test_free(r.text);
@@ -381,7 +343,7 @@ static void test_long_runs(void **state)
 
 int main(void)
 {
-    golden = load_golden();
+    golden = golden_load("spm_cases.json");
     if (!golden) return 1;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_any_bytes), cmocka_unit_test(test_bos),
         cmocka_unit_test(test_memory), cmocka_unit_test(test_refused_memory), cmocka_unit_test(test_bad_files), cmocka_unit_test(test_long_runs)};

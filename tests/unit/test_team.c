@@ -186,7 +186,7 @@ static void refused_threads(void **state)
             assert_int_equal(wr_ledger_used(&ledger, WR_ACCOUNT_PROCESS), 0);
         }
     }
-    for (int i = 0; i < 100 && n_tasks() != before; i++) /* a joined thread may stay in the list for a moment */
+    for (int i = 0; i < 10000 && n_tasks() != before; i++) /* a joined thread may stay in the list for a moment */
         usleep(1000);
     assert_int_equal(n_tasks(), before);
 
@@ -221,7 +221,7 @@ static void futex(void **state)
     wr_futex_wait(&word, 1, UINT64_MAX); /* differs already: returns at once */
     wr_futex_wait(&word, 0, 10000000);
     uint64_t waited = wr_clock_ns() - start;
-    assert_true(waited >= 5000000 && waited < 2000000000);
+    assert_true(waited >= 5000000 && waited < 60000000000);
     pthread_t t;
     assert_int_equal(pthread_create(&t, NULL, set_word, NULL), 0);
     while (atomic_load(&word) == 0) wr_futex_wait(&word, 0, UINT64_MAX);
