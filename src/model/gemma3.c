@@ -36,6 +36,8 @@ static int read_pattern(struct wr_model *m, const struct wr_catalog *c, weir_err
     return rc;
 }
 
+/* Without a window, or with one of 0, all layers are global, as llama.cpp has it (Rnj-1 is such a model): the pattern and the keys of local layers say
+ * nothing. */
 static int read_window(struct wr_model *m, const struct wr_catalog *c, weir_err *err)
 {
     struct wr_hparams *hp = &m->hp;
@@ -43,7 +45,8 @@ static int read_window(struct wr_model *m, const struct wr_catalog *c, weir_err 
         const char *key;
         uint32_t global;
     } sizes[] = {{"attention.key_length_swa", hp->head_dim}, {"attention.value_length_swa", hp->head_dim}, {"rope.dimension_count_swa", hp->n_rot}};
-    int rc = wr_model_key(m, c, "attention.sliding_window", false, 1, 1u << 31, &hp->window, err);
+    int rc = wr_model_key(m, c, "attention.sliding_window", true, 0, 1u << 31, &hp->window, err);
+    if (rc < 0 || hp->window == 0) return rc;
     for (size_t i = 0; rc == 0 && i < sizeof sizes / sizeof *sizes; i++) {
         uint32_t local = sizes[i].global;
         rc = wr_model_key(m, c, sizes[i].key, true, 0, UINT32_MAX, &local, err);

@@ -36,7 +36,7 @@ REFUSED_BY = {
     "qwen2": {"final_logit_softcapping": (30.0, math.nan)},
     "gemma3": {
         "final_logit_softcapping": (-1.0, math.nan, math.inf),
-        "attention.sliding_window": (0, HUGE + 1),
+        "attention.sliding_window": (-1, HUGE + 1),
         "attention.sliding_window_pattern": ("x", -1),
         "attention.key_length_swa": (0, 1, 31, HUGE),
         "attention.value_length_swa": (0, 1, 31, HUGE),
@@ -59,7 +59,7 @@ ACCEPTED_BY = {
     "qwen2": {"final_logit_softcapping": (0.0,)},
     "gemma3": {
         "final_logit_softcapping": (0.0, 1.0, float(HUGE)),
-        "attention.sliding_window": (1, HUGE),
+        "attention.sliding_window": (0, 1, HUGE),
         "attention.sliding_window_pattern": (0, 1, HUGE),
         "rope.freq_base_swa": (1.0, float(HUGE)),
     },
@@ -116,7 +116,7 @@ def test_c8_missing_tensors_and_keys(tmp_path, arch):
     line = check_refused(tiny_model.write(tmp_path / "m.gguf", arch=arch, keys=put(arch, {"block_count": 3})), "blk.2.", "a layer more")
     assert "tensor blk.2.attn_norm.weight is missing" in line
     needed = ["block_count", "embedding_length", "feed_forward_length", "context_length", "attention.head_count", "attention.layer_norm_rms_epsilon"]
-    for key in needed + (["attention.sliding_window"] if arch == "gemma3" else []):
+    for key in needed:
         path = tiny_model.write(tmp_path / "m.gguf", arch=arch, keys=lambda metadata: metadata.pop(f"{arch}.{key}"))
         assert f"key {arch}.{key} is missing" in check_refused(path, key, f"without {key}")
 

@@ -52,7 +52,7 @@ class Model:
 
     def window(self, layer):
         """How many keys a query of the layer sees, itself counted; None: all."""
-        if not self.gemma:
+        if not self.gemma or not self.key("attention.sliding_window", 0):
             return None
         pattern = self.key("attention.sliding_window_pattern", 6)
         local = pattern[layer] if isinstance(pattern, list) else pattern == 0 or layer % pattern < pattern - 1

@@ -62,6 +62,25 @@ def test_e4_windows_across_tiles(tmp_path, window):
         assert relative_error(weir_logits(tmp_path, path, ids, chunk, "--kv", "f32"), expected) <= 1e-4, chunk
 
 
+def test_e4_no_window(tmp_path):
+    """All layers are global, with the RoPE of global layers."""
+    def write(window):
+        def keys(metadata):
+            del metadata["gemma3.attention.sliding_window"]
+            if window is not None:
+                with_window(window)(metadata)
+            metadata["gemma3.rope.freq_base_swa"] = GGUFValue(500.0, GGUFValueType.FLOAT32)
+
+        return tiny_model.write(tmp_path / "m.gguf", arch="gemma3", keys=keys)
+
+    ids = tiny_ids(100)
+    expected = {window: oracle_logits(write(window), ids) for window in (None, 0, 1 << 20)}
+    assert relative_error(expected[1 << 20], expected[None]) > 1e-3  # a window that hides nothing is not the same
+    for window in expected:
+        for chunk in CHUNKS:
+            assert relative_error(weir_logits(tmp_path, write(window), ids, chunk, "--kv", "f32"), expected[window]) <= 1e-4, (window, chunk)
+
+
 # ---- a needle that is seen or not ----
 
 HAY, QUESTION, NEEDLES = 200, 11, range(1, 11)  # words
