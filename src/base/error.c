@@ -102,12 +102,13 @@ int wr_err_prefix(weir_err *err, int code, const char *format, ...)
     return store(err, err->code == 0 ? code : err->code, joined);
 }
 
-const char *wr_file_label(const char *path)
+const char *wr_file_label(const char *path) { return wr_path_end(path, 110); }
+
+const char *wr_path_end(const char *path, size_t longest)
 {
-    enum { LONGEST = 110 };
     size_t n = strlen(path);
-    if (n <= LONGEST) return path;
-    const char *tail = path + n - LONGEST, *slash = strchr(tail, '/');
+    if (n <= longest) return path;
+    const char *tail = path + n - longest, *slash = strchr(tail, '/');
     if (slash != NULL && slash[1] != '\0') return slash + 1;
     while ((*tail & 0xC0) == 0x80) tail++; /* not inside a character */
     return tail;

@@ -26,6 +26,8 @@ size_t wr_text_line(char *out, size_t capacity, const char *text);
 
 /* The path as messages show it: whole if short, else its end, so that the reason still fits in the 255 bytes of a weir_err. */
 const char *wr_file_label(const char *path);
+/* At most the last `longest` bytes of the path, from behind a slash where there is one. */
+const char *wr_path_end(const char *path, size_t longest);
 
 int wr_err_exit_code(int code);   /* process exit status of a WEIR_E_*, 0 for 0 */
 int wr_err_http_status(int code); /* HTTP status of a WEIR_E_*, 200 for 0 */

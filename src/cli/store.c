@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/store.h"
+#include "base/part_name.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -104,17 +105,12 @@ static bool ends_with(const char *text, const char *end)
 /* Whether path, the name of a .gguf file, is a further part of a split whose first part lies beside it. */
 static bool further_part(const char *path)
 {
-    static const char form[] = "-00000-of-00000.gguf"; /* 0: any digit */
-    size_t n = strlen(path), m = sizeof form - 1;
     char first[WR_CLI_PATH];
-    if (n <= m || n >= sizeof first) return false;
-    for (size_t i = 0; i < m; i++) {
-        char c = path[n - m + i];
-        if (form[i] == '0' ? !isdigit((unsigned char)c) : c != form[i]) return false;
-    }
-    memcpy(first, path, n + 1);
-    memcpy(first + n - m + 1, "00001", 5);
-    return strcmp(first, path) != 0 && is_there(first);
+    struct wr_part_name part = wr_part_name_of(path);
+    if (part.no == 0) return false;
+    memcpy(first, path, strlen(path) + 1);
+    wr_part_name_set(first, &part, 0);
+    return is_there(first);
 }
 
 /* ---- walking --------------------------------------------------------------------------- */
@@ -414,13 +410,29 @@ struct files { /* the .gguf files of a snapshot: names below it, NUL after NUL *
     char *names;
     size_t used, capacity, n;
     bool safetensors;
+    struct { /* the folders from the snapshot down to where we are */
+        dev_t device;
+        ino_t inode;
+    } way[HUB_DEPTH + 1];
 };
 
-/* at: a folder of the snapshot; skip: bytes of the snapshot's own path with its slash. */
+/* Notes the folder as the last of `depth` on the way; false: we are in it already, by a link that leads back. */
+static bool enter(struct files *files, const char *path, int depth)
+{
+    struct stat about;
+    if (stat(path, &about) != 0) return false;
+    for (int i = 0; i < depth; i++)
+        if (files->way[i].device == about.st_dev && files->way[i].inode == about.st_ino) return false;
+    files->way[depth].device = about.st_dev;
+    files->way[depth].inode = about.st_ino;
+    return true;
+}
+
+/* at: a folder of the snapshot, `depth` below it; skip: bytes of the snapshot's own path with its slash. */
 SMALL_FRAME static int collect(struct files *files, const char *at, size_t skip, int depth, weir_err *err)
 {
     char path[WR_CLI_PATH];
-    DIR *folder = opendir(at);
+    DIR *folder = enter(files, at, depth) ? opendir(at) : NULL;
     const char *name;
     int code = 0;
     while (folder && code == 0 && (name = next(files->walk, folder))) {
@@ -434,8 +446,8 @@ SMALL_FRAME static int collect(struct files *files, const char *at, size_t skip,
             memcpy(files->names + files->used, path + skip, n);
             files->used += n;
             files->n++;
-        } else if (depth > 0 && is_folder(path)) {
-            code = collect(files, path, skip, depth - 1, err);
+        } else if (depth < HUB_DEPTH && is_folder(path)) {
+            code = collect(files, path, skip, depth + 1, err);
         }
     }
     if (folder) closedir(folder);
@@ -508,7 +520,7 @@ static int resolve_hub(struct wr_cli *cli, const char *given, char *path, weir_e
     if (!is_folder(repository))
         return wr_err(err, WEIR_E_OPEN, "hf:%.80s: not in the hub's cache, %s is not there; download it first", given, wr_file_label(repository));
     int code = find_snapshot(cli, repository, snapshot, err);
-    if (code == 0) code = collect(&files, snapshot, strlen(snapshot) + 1, HUB_DEPTH, err);
+    if (code == 0) code = collect(&files, snapshot, strlen(snapshot) + 1, 0, err);
     if (code == 0) code = choose_file(&files, given, colon ? colon + 1 : NULL, &file, err);
     if (code == 0 && !join(path, snapshot, file)) code = wr_err(err, WEIR_E_OPEN, "hf:%.80s: the path is too long", given);
     wr_mem_free(files.names);
@@ -548,7 +560,7 @@ SMALL_FRAME static int walk_hub(struct walk *walk, const char *root)
             code = found(walk, name, repository, why.text);
             continue;
         }
-        code = collect(&files, snapshot, strlen(snapshot) + 1, HUB_DEPTH, walk->err);
+        code = collect(&files, snapshot, strlen(snapshot) + 1, 0, walk->err);
         if (code == 0) code = found_files(walk, name, snapshot, &files);
         wr_mem_free(files.names);
     }

@@ -58,7 +58,11 @@ struct weir_session {
     uint64_t bytes_rows; /* the pager's count when the last pass ended */
 };
 
-/* Opens the catalog and what the plan needs of model and vocabulary; `text_only`: no model. */
+/* Opens the catalog within the budget; `text_only`: weights will not be read. */
+int wr_plan_read_header(weir_plan **out, const char *path, const weir_options *, bool text_only, weir_err *);
+/* What the plan needs of model and vocabulary; `text_only`: no model. On failure the plan is still to be closed. */
+int wr_plan_read_graph(weir_plan *, bool text_only, weir_err *);
+/* Both. */
 int wr_plan_read(weir_plan **out, const char *path, const weir_options *, bool text_only, weir_err *);
 /* Fills what weir_plan_get says from the plan. */
 void wr_plan_fill_info(weir_plan *);

@@ -122,33 +122,32 @@ static int check_tensors(const struct wr_catalog *c, const weir_options *o, cons
 
 int wr_tool_inspect(const char *path, bool check, const weir_options *o, json_t **out, weir_err *err)
 {
-    struct wr_ledger ledger;
-    struct wr_log log = {o->log, o->log_user};
-    struct wr_catalog c = {0};
+    weir_plan *plan;
     json_t *root = NULL, *tensors = NULL, *meta = NULL, *files = NULL;
     const char *arch = "";
-    wr_ledger_init(&ledger);
-    int rc = wr_catalog_open(&c, path, WEIR_DIRECT_OFF, &ledger, &log, err);
+    int rc = wr_plan_read_header(&plan, path, o, true, err);
     if (rc < 0) return rc;
-    if ((rc = wr_catalog_str(&c, "general.architecture", &arch, err)) < 0) goto done;
+    const struct wr_catalog *c = &plan->catalog;
+    struct wr_ledger *ledger = &plan->ledger;
+    if ((rc = wr_catalog_str(c, "general.architecture", &arch, err)) < 0) goto done;
     tensors = json_array();
-    for (uint64_t i = 0; i < c.n_tensors; i++) {
-        const struct wr_tensor *t = &c.tensors[i];
+    for (uint64_t i = 0; i < c->n_tensors; i++) {
+        const struct wr_tensor *t = &c->tensors[i];
         json_t *shape = json_array();
         for (uint32_t d = 0; d < t->n_dims; d++) json_array_append_new(shape, json_integer((json_int_t)t->ne[d]));
-        json_array_append_new(tensors, json_pack("{s:o,s:s,s:o,s:i,s:I,s:I}", "name", text(&ledger, t->name, strlen(t->name)), "type", t->quant->name, "shape",
+        json_array_append_new(tensors, json_pack("{s:o,s:s,s:o,s:i,s:I,s:I}", "name", text(ledger, t->name, strlen(t->name)), "type", t->quant->name, "shape",
                                            shape, "file", (int)t->file, "offset", (json_int_t)t->offset, "bytes", (json_int_t)t->bytes));
     }
     files = json_array();
-    for (uint32_t i = 0; i < c.n_files; i++)
+    for (uint32_t i = 0; i < c->n_files; i++)
         json_array_append_new(
-            files, json_pack("{s:o,s:I}", "path", text(&ledger, c.files[i].path, strlen(c.files[i].path)), "bytes", (json_int_t)c.files[i].bytes));
-    meta = metadata(&c, err);
+            files, json_pack("{s:o,s:I}", "path", text(ledger, c->files[i].path, strlen(c->files[i].path)), "bytes", (json_int_t)c->files[i].bytes));
+    meta = metadata(c, err);
     rc = meta != NULL ? 0 : WEIR_E_FORMAT;
-    if (rc == 0 && check) rc = check_tensors(&c, o, &log, err);
+    if (rc == 0 && check) rc = check_tensors(c, o, &plan->log, err);
     if (rc < 0) goto done;
-    root = json_pack("{s:o,s:I,s:O,s:I,s:I,s:O,s:O}", "arch", text(&ledger, arch, strlen(arch)), "version", (json_int_t)c.version, "files", files, "file_bytes",
-        (json_int_t)c.bytes, "weight_bytes", (json_int_t)c.weight_bytes, "tensors", tensors, "metadata", meta);
+    root = json_pack("{s:o,s:I,s:O,s:I,s:I,s:O,s:O}", "arch", text(ledger, arch, strlen(arch)), "version", (json_int_t)c->version, "files", files, "file_bytes",
+        (json_int_t)c->bytes, "weight_bytes", (json_int_t)c->weight_bytes, "tensors", tensors, "metadata", meta);
     if (root == NULL)
         rc = wr_err(err, WEIR_E_NOMEM, "no memory for the description of %s", path);
     else
@@ -157,7 +156,7 @@ done:
     json_decref(files);
     json_decref(tensors);
     json_decref(meta);
-    wr_catalog_close(&c);
+    weir_plan_close(plan);
     return rc;
 }
 
@@ -181,27 +180,21 @@ static void describe_weights(const struct wr_catalog *c, wr_about *about)
 
 int wr_tool_about(const char *path, wr_about *about, weir_err *err)
 {
-    struct wr_ledger ledger;
-    struct wr_catalog c = {0};
     const char *arch = "";
-    weir_plan *plan = NULL;
+    weir_plan *plan;
     weir_options options;
     *about = (wr_about){0};
-    wr_ledger_init(&ledger);
-    int rc = wr_catalog_open(&c, path, WEIR_DIRECT_OFF, &ledger, NULL, err);
-    if (rc < 0) return rc;
-    about->file_bytes = c.bytes;
-    describe_weights(&c, about);
-    rc = wr_catalog_str(&c, "general.architecture", &arch, err);
-    if (rc == 1) snprintf(about->arch, sizeof about->arch, "%s", arch);
-    wr_catalog_close(&c);
-    if (rc < 0) return rc;
     weir_options_init(&options);
     options.direct = WEIR_DIRECT_OFF;
-    rc = wr_plan_read(&plan, path, &options, false, err);
+    int rc = wr_plan_read_header(&plan, path, &options, false, err);
     if (rc < 0) return rc;
+    about->file_bytes = plan->catalog.bytes;
+    describe_weights(&plan->catalog, about);
+    rc = wr_catalog_str(&plan->catalog, "general.architecture", &arch, err);
+    if (rc == 1) snprintf(about->arch, sizeof about->arch, "%s", arch);
+    if (rc >= 0) rc = wr_plan_read_graph(plan, false, err);
     struct wr_vocab *vocab = NULL; /* asks for the tokenizer's kind, reads none of its tokens */
-    rc = wr_vocab_open(&vocab, &plan->vocab, &plan->ledger, NULL, err);
+    if (rc == 0) rc = wr_vocab_open(&vocab, &plan->vocab, &plan->ledger, NULL, err);
     wr_vocab_close(vocab);
     weir_plan_close(plan);
     return rc;

@@ -167,7 +167,15 @@ static void say_rounding(const weir_plan *p)
         wr_log(&p->log, WEIR_LOG_WARN, "--ring %llu: %llu is used, %u slots of %llu", (unsigned long long)o->ring_bytes, ring, p->plan.n_slots, extent);
 }
 
-int wr_plan_read(weir_plan **out, const char *path, const weir_options *options, bool text_only, weir_err *err)
+/* Says of which budget there is too little for the header. */
+static int header_code(const weir_plan *p, int rc, weir_err *err)
+{
+    if (rc != WEIR_E_BUDGET) return rc;
+    if (strcmp(p->budget_origin, "--memory") != 0) wr_err_prefix(err, rc, "budget %s", p->budget_origin);
+    return wr_err_prefix(err, rc, "%s: header", wr_file_label(p->path));
+}
+
+int wr_plan_read_header(weir_plan **out, const char *path, const weir_options *options, bool text_only, weir_err *err)
 {
     weir_plan *p = wr_mem_alloc(wr_engine_host_ledger(), WR_ACCOUNT_PROCESS, sizeof *p, err);
     if (p == NULL) return WEIR_E_NOMEM;
@@ -190,17 +198,29 @@ int wr_plan_read(weir_plan **out, const char *path, const weir_options *options,
     uint64_t budget = p->options.memory_bytes, process = options->process_bytes;
     wr_ledger_limit(&p->ledger, WR_ACCOUNT_META, budget > 2 * process ? budget - process : process);
     /* Text needs the header alone, which is never read directly. */
-    rc = wr_catalog_open(&p->catalog, path, text_only ? WEIR_DIRECT_OFF : options->direct, &p->ledger, &p->log, err);
-    if (rc == 0 && !text_only) rc = wr_model_open(&p->model, &p->catalog, &p->ledger, err);
-    if (rc == 0) rc = read_vocab_config(p, err);
-    if (rc == WEIR_E_BUDGET && options->memory_bytes == 0) wr_err_prefix(err, rc, "budget %s", p->budget_origin);
-    if (rc == WEIR_E_BUDGET) wr_err_prefix(err, rc, "%s: header", wr_file_label(path));
+    rc = header_code(p, wr_catalog_open(&p->catalog, path, text_only ? WEIR_DIRECT_OFF : options->direct, &p->ledger, &p->log, err), err);
     if (rc < 0) goto fail;
-    wr_ledger_limit(&p->ledger, WR_ACCOUNT_META, UINT64_MAX);
     *out = p;
     return 0;
 fail:
     weir_plan_close(p);
+    return rc;
+}
+
+int wr_plan_read_graph(weir_plan *p, bool text_only, weir_err *err)
+{
+    int rc = text_only ? 0 : wr_model_open(&p->model, &p->catalog, &p->ledger, err);
+    if (rc == 0) rc = read_vocab_config(p, err);
+    wr_ledger_limit(&p->ledger, WR_ACCOUNT_META, UINT64_MAX);
+    return header_code(p, rc, err);
+}
+
+int wr_plan_read(weir_plan **out, const char *path, const weir_options *options, bool text_only, weir_err *err)
+{
+    int rc = wr_plan_read_header(out, path, options, text_only, err);
+    if (rc < 0 || (rc = wr_plan_read_graph(*out, text_only, err)) == 0) return rc;
+    weir_plan_close(*out);
+    *out = NULL;
     return rc;
 }
 

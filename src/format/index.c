@@ -172,7 +172,7 @@ void wr_catalog_index_free(struct wr_catalog_index *index)
 
 /* ---- messages ---- */
 
-#define PATH_SHOWN 52 /* bytes of the path's end */
+#define PATH_SHOWN 52 /* bytes of the path's end: less than wr_file_label has, a name and a hint stand beside it */
 #define NAME_SHOWN 48 /* bytes of the name's beginning */
 
 int wr_catalog_failv(const char *path, weir_err *err, int code, const char *kind, const char *name, const char *format, va_list args)
@@ -180,17 +180,11 @@ int wr_catalog_failv(const char *path, weir_err *err, int code, const char *kind
     if (err == NULL) return code;
     char text[sizeof err->text], shown[NAME_SHOWN + 1];
     vsnprintf(text, sizeof text, format, args);
-    const char *cut = "";
-    size_t n = strlen(path);
-    if (n > PATH_SHOWN) {
-        path += n - PATH_SHOWN;
-        while ((*path & 0xC0) == 0x80) path++; /* not inside a character */
-        cut = "...";
-    }
-    if (kind == NULL) return wr_err(err, code, "%s%s: %s", cut, path, text);
-    if (name == NULL) return wr_err(err, code, "%s%s: %s: %s", cut, path, kind, text);
+    const char *file = wr_path_end(path, PATH_SHOWN), *cut = file == path ? "" : "...";
+    if (kind == NULL) return wr_err(err, code, "%s%s: %s", cut, file, text);
+    if (name == NULL) return wr_err(err, code, "%s%s: %s: %s", cut, file, kind, text);
     wr_text_line(shown, sizeof shown, name);
-    return wr_err(err, code, "%s%s: %s '%s'%s: %s", cut, path, kind, shown, strlen(name) > NAME_SHOWN ? "..." : "", text);
+    return wr_err(err, code, "%s%s: %s '%s'%s: %s", cut, file, kind, shown, strlen(name) > NAME_SHOWN ? "..." : "", text);
 }
 
 int wr_catalog_key_error(const struct wr_catalog *catalog, weir_err *err, int code, const char *key, const char *format, ...)

@@ -6,6 +6,7 @@
 #ifndef WR_FORMAT_INDEX_H
 #define WR_FORMAT_INDEX_H
 
+#include "base/part_name.h"
 #include "format/catalog.h"
 
 #define WR_DAMAGED "; the file is damaged, download it again"
@@ -59,14 +60,5 @@ int wr_catalog_foreign(const struct wr_file *, weir_err *);
 /* place.c: the file of a model that MODEL names: itself, or the one model in a folder. */
 #define WR_PATH_BYTES sizeof((struct wr_file *)NULL)->path
 int wr_model_locate(char *out, const char *model, weir_err *); /* out: WR_PATH_BYTES */
-/* PREFIX-00002-of-00003.gguf is part 1 of 3. Other names: part 0 of 1, and `named` is false. */
-struct wr_part_name {
-    bool named;
-    uint32_t no, count;
-    size_t n_prefix;
-};
-struct wr_part_name wr_part_name_of(const char *path);
-/* Makes `path`, whose name is of that form, that of part `no`. */
-void wr_part_name_set(char *path, const struct wr_part_name *, uint32_t no);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which file a MODEL means: the names of the parts of a split model, and the one model in a folder. */
+/* Which file a MODEL means: itself, or the one model in a folder. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -7,50 +7,13 @@
 #include <sys/stat.h>
 #include "format/index.h"
 
-/* ---- parts of a split model ---- */
-
 #define ENDING ".gguf"
-#define N_ENDING (sizeof ENDING - 1)
-#define N_PART (sizeof "-00001-of-00003" ENDING - 1)
 
 static bool ends_in(const char *name, const char *ending)
 {
     size_t n = strlen(name), n_ending = strlen(ending);
     return n >= n_ending && strcmp(name + n - n_ending, ending) == 0;
 }
-
-/* `pattern` with a digit for every 0. */
-static bool matches(const char *text, const char *pattern)
-{
-    for (; *pattern != '\0'; text++, pattern++)
-        if (*pattern == '0' ? *text < '0' || *text > '9' : *text != *pattern) return false;
-    return *text == '\0';
-}
-
-static uint32_t digits(const char *text)
-{
-    uint32_t value = 0;
-    for (int i = 0; i < 5; i++) value = 10 * value + (uint32_t)(text[i] - '0');
-    return value;
-}
-
-struct wr_part_name wr_part_name_of(const char *path)
-{
-    struct wr_part_name whole = {.count = 1}, part = {.named = true};
-    size_t n = strlen(path);
-    if (n < N_PART || !matches(path + n - N_PART, "-00000-of-00000" ENDING)) return whole;
-    part.n_prefix = n - N_PART;
-    part.no = digits(path + part.n_prefix + 1) - 1;
-    part.count = digits(path + part.n_prefix + 10);
-    return part.no < part.count ? part : whole; /* 00000 has become the largest number */
-}
-
-void wr_part_name_set(char *path, const struct wr_part_name *part, uint32_t no)
-{
-    snprintf(path + part->n_prefix, N_PART + 1, "-%05u-of-%05u" ENDING, (no + 1) % 100000, part->count % 100000);
-}
-
-/* ---- folders ---- */
 
 #define NAMES_KEPT 4
 #define NAMES_SHOWN 90 /* bytes */

@@ -214,10 +214,14 @@ def test_loops_pipes_and_folders(stores, tiny):
     os.mkfifo(manifests / "pipe")
     snapshot = stores.download("org/loop", {"a.gguf": tiny}) / "snapshots" / "abc123"
     (snapshot / "deep").symlink_to(snapshot)
+    (snapshot / "in").mkdir()
+    (snapshot / "in" / "out").symlink_to("..")
+    os.link(tiny, snapshot / "in" / "c.gguf")
     (snapshot / "b.gguf").symlink_to("b.gguf")
     done = weir("list", "--json", env=stores.env, expect=0, timeout=120)
     models = {model["name"]: model for model in done.json["models"]}
     assert models["good"]["error"] is None
+    assert {name for name in models if name.startswith("hf:")} == {"hf:org/loop:a.gguf", "hf:org/loop:b.gguf", "hf:org/loop:in/c.gguf"}
     for name in ("loop", "gone", "null", "pipe", "folder", "hf:org/loop:b.gguf"):
         assert models[name]["error"], name
     assert weir_json("run", "good", "hello", *GREEDY, env=stores.env)["finish"] == "length"
