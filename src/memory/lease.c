@@ -17,16 +17,35 @@ static void item_extents(const struct wr_lease *l, uint32_t first_row, uint32_t 
     *b = wr_plan_extent_at(l->pager->plan, l->weight, t->offset + l->end_row * t->row_bytes - 1);
 }
 
-bool wr_pager_acquire(struct wr_pager *p, uint32_t w, uint32_t item, uint32_t member, struct wr_lease *l)
+static bool is_there(const struct wr_pager *p, uint32_t e)
+{
+    return p->plan->extents[e].pinned || atomic_load_explicit(&p->extent[e].ready, memory_order_acquire) == p->pass;
+}
+
+static struct wr_lease lease_of(struct wr_pager *p, uint32_t w, uint32_t item, uint32_t member)
 {
     const struct wr_weight *weight = &p->plan->weights[w];
     uint64_t begin = (uint64_t)item * weight->item_rows, end = begin + weight->item_rows;
     if (end > weight->tensor->n_rows) end = weight->tensor->n_rows;
-    *l = (struct wr_lease){p, weight, member, (uint32_t)begin, (uint32_t)end};
+    return (struct wr_lease){p, weight, member, (uint32_t)begin, (uint32_t)end};
+}
+
+bool wr_pager_ready(struct wr_pager *p, uint32_t w, uint32_t item)
+{
     uint32_t a, b;
+    struct wr_lease l = lease_of(p, w, item, 0);
+    item_extents(&l, l.next_row, &a, &b);
+    while (a < b && is_there(p, a)) a++;
+    return is_there(p, a);
+}
+
+bool wr_pager_acquire(struct wr_pager *p, uint32_t w, uint32_t item, uint32_t member, struct wr_lease *l)
+{
+    uint32_t a, b;
+    *l = lease_of(p, w, item, member);
     item_extents(l, l->next_row, &a, &b);
     for (uint32_t e = a; e <= b; e++) {
-        if (p->plan->extents[e].pinned || atomic_load_explicit(&p->extent[e].ready, memory_order_acquire) == p->pass) continue;
+        if (is_there(p, e)) continue;
         uint64_t start = wr_clock_ns();
         if (!wr_tape_await(p, &p->extent[e].ready, p->pass)) return false;
         if (member == 0) atomic_fetch_add_explicit(&p->stall_io_ns, wr_clock_ns() - start, memory_order_relaxed);

@@ -208,8 +208,6 @@ void wr_pager_end(struct wr_pager *p, bool aborted)
     if (aborted && p->has_thread) restart_tape(p);
 }
 
-bool wr_pager_streams(const struct wr_pager *p) { return p->plan->n_tape != 0; }
-
 uint32_t wr_pager_items(const struct wr_pager *p, uint32_t w) { return p->plan->weights[w].n_items; }
 
 uint32_t wr_pager_item_rows(const struct wr_pager *p, uint32_t w) { return p->plan->weights[w].item_rows; }

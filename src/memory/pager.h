@@ -50,13 +50,14 @@ struct wr_lease {
 };
 /* Rows of item `item` of weight `w` (its index in the plan). Waits; false when the pager failed (wr_pager_error says why). */
 bool wr_pager_acquire(struct wr_pager *, uint32_t w, uint32_t item, uint32_t member, struct wr_lease *);
+/* Whether that would not wait. */
+bool wr_pager_ready(struct wr_pager *, uint32_t w, uint32_t item);
 /* The next run of rows: runs cover the item, each but the last of the weight a multiple of WR_PANEL_ROWS. False when there are no more. A run
  * in the seam buffer is valid until the next call by the same member. */
 bool wr_lease_next(struct wr_lease *, struct wr_rows *);
 void wr_pager_release(struct wr_lease *, uint64_t fence);
 
 /* Work items of a weight, and rows of each (but the last). */
-bool wr_pager_streams(const struct wr_pager *); /* not all weights are in memory */
 uint32_t wr_pager_items(const struct wr_pager *, uint32_t w);
 uint32_t wr_pager_item_rows(const struct wr_pager *, uint32_t w);
 

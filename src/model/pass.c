@@ -125,16 +125,32 @@ struct products {
     _Atomic uint32_t next;
 };
 
-/* Items for a member, from *first on; 0 when all are taken. In memory it takes several that follow one another, for products fetch ahead what lies behind
- * theirs: single items in turn would make each thread fetch the other's (Zen 4, 2 threads: half the rate of one). From the disk it takes the next one, as
- * they arrive. */
+/* The product that an item, counted over all products in a row, belongs to; *item becomes the one of its weight. */
+static const struct wr_product *product_of(const struct products *s, uint32_t *item)
+{
+    const struct wr_product *product = s->product;
+    *item += s->first_item;
+    for (; *item >= wr_pager_items(s->p->pager, product->weight); product++) *item -= wr_pager_items(s->p->pager, product->weight);
+    return product;
+}
+
+static bool is_ready(const struct products *s, uint32_t item)
+{
+    uint32_t weight = product_of(s, &item)->weight;
+    return wr_pager_ready(s->p->pager, weight, item);
+}
+
+/* Items for a member, from *first on; 0 when all are taken. It takes several that follow one another, for products fetch ahead what lies behind theirs: single
+ * items in turn make each thread fetch the other's (2 threads: half the rate of one on Zen 4, 0.7 of the rate of two on a Xeon). What has not arrived from the
+ * disk yet is taken item by item, so that nobody waits for what comes later than another's. */
 static uint32_t take_items(struct products *s, uint32_t n_members, uint32_t *first)
 {
     uint32_t n;
     *first = atomic_load(&s->next);
     do {
         if (*first >= s->n_items) return 0;
-        n = wr_pager_streams(s->p->pager) ? 1 : (s->n_items - *first + 2 * n_members - 1) / (2 * n_members);
+        uint32_t most = (s->n_items - *first + 2 * n_members - 1) / (2 * n_members);
+        for (n = 1; n < most && is_ready(s, *first + n);) n++;
     } while (!atomic_compare_exchange_weak(&s->next, first, *first + n));
     return n;
 }
@@ -142,11 +158,8 @@ static uint32_t take_items(struct products *s, uint32_t n_members, uint32_t *fir
 static bool product_item(struct products *s, uint32_t item, uint32_t member)
 {
     struct wr_pass *p = s->p;
-    uint32_t i = 0;
-    const struct wr_use *uses = p->model->uses;
-    while (item >= wr_pager_items(p->pager, s->product[i].weight)) item -= wr_pager_items(p->pager, s->product[i++].weight);
-    const struct wr_product *product = &s->product[i];
-    const struct wr_tensor *t = uses[product->weight].tensor;
+    const struct wr_product *product = product_of(s, &item);
+    const struct wr_tensor *t = p->model->uses[product->weight].tensor;
     struct wr_lease lease;
     struct wr_rows rows;
     if (!wr_pager_acquire(p->pager, product->weight, item, member, &lease)) {
@@ -167,7 +180,7 @@ static void products_member(void *arg, uint32_t member, uint32_t n_members)
     uint32_t first, n;
     while ((n = take_items(s, n_members, &first)) != 0) {
         for (uint32_t i = 0; i < n; i++) {
-            if (atomic_load_explicit(&s->p->failed, memory_order_relaxed) || !product_item(s, s->first_item + first + i, member)) return;
+            if (atomic_load_explicit(&s->p->failed, memory_order_relaxed) || !product_item(s, first + i, member)) return;
         }
     }
 }

@@ -356,6 +356,23 @@ static void test_controls(void **state)
 }
 
 /* A pass left at any item; the next one is whole and right. */
+/* What was read at open is there, what the ring has no place for is not, and pinned weights always are. */
+static void test_ready(void **state)
+{
+    static struct rig r;
+    const uint64_t pins[] = {0, WEIR_AUTO};
+    for (int i = 0; i < 2; i++) {
+        struct setting s = {"pread", 2, 20480, 0, pins[i], true};
+        open_rig(&r, &s);
+        wr_pager_begin(r.pager, false);
+        const uint32_t last = r.body[N_LAYERS - 1][4];
+        assert_true(wr_pager_ready(r.pager, r.body[0][0], 0));
+        assert_int_equal(wr_pager_ready(r.pager, last, wr_pager_items(r.pager, last) - 1), pins[i] == WEIR_AUTO);
+        wr_pager_end(r.pager, true);
+        close_rig(&r);
+    }
+}
+
 static void test_abort(void **state)
 {
     struct setting s = {"pread", 3, 8192, 0, 200 * KIB, true};
@@ -564,6 +581,7 @@ int main(void)
         cmocka_unit_test_teardown(test_every_byte, tidy),
         cmocka_unit_test_teardown(test_exact_reads, tidy),
         cmocka_unit_test_teardown(test_controls, tidy),
+        cmocka_unit_test_teardown(test_ready, tidy),
         cmocka_unit_test_teardown(test_abort, tidy),
         cmocka_unit_test_teardown(test_token_rows, tidy),
         cmocka_unit_test_teardown(test_vectors, tidy),
