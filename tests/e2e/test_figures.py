@@ -2,8 +2,10 @@
 """bench/figures, the check that README and docs quote nothing but rows of bench/results.tsv: it passes here, and it can fail."""
 import importlib.machinery
 import importlib.util
+import json
 import subprocess
 import sys
+import xml.etree.ElementTree
 
 import pytest
 
@@ -71,3 +73,26 @@ def test_rows_are_recorded_and_read_back(tmp_path, monkeypatch):
         out.write("a row with too few columns\n")
     with pytest.raises(ValueError, match="results.tsv:3"):
         record.rows()
+
+
+def plot(*arguments, rows):
+    table = json.dumps({"bench": "gemm", "rows": rows})
+    return subprocess.run([sys.executable, ROOT / "bench" / "plot", "-", *arguments], input=table, capture_output=True, text=True, check=False)
+
+
+def test_bench_rows_are_drawn():
+    rows = [{"shape": "64x64", "format": "Q4_0", "m": m, "unit": "ops/s", "rate": 5e9 * m, "ceiling": 1e10 * m, "verified": m < 4, "noisy": m == 1, "isa": "avx2", "threads": 2}
+            for m in (1, 2, 4)]
+    done = plot(rows=rows)
+    assert done.returncode == 0, done.stderr
+    svg = xml.etree.ElementTree.fromstring(done.stdout)
+    words = [node.text for node in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert svg.get("width") == "800" and "weir bench gemm" in words and "rate, Gops/s" in words
+    assert "5.00, 50 %, noisy" in words and "10.0, 50 %" in words and "20.0, 50 %, NOT VERIFIED" in words
+    bars = [float(node.get("width")) for node in svg.iter("{http://www.w3.org/2000/svg}rect") if "url" in node.get("fill", "")]
+    assert bars[1] == pytest.approx(2 * bars[0], abs=0.2) and bars[2] == pytest.approx(4 * bars[0], abs=0.4)
+    done = plot("--x", "m", rows=rows)
+    (curve,) = xml.etree.ElementTree.fromstring(done.stdout).iter("{http://www.w3.org/2000/svg}polyline")
+    points = [tuple(map(float, point.split(","))) for point in curve.get("points").split()]
+    assert points[1][0] - points[0][0] > 0 and points[0][1] - points[1][1] == pytest.approx((points[1][1] - points[2][1]) / 2, abs=0.2)
+    assert plot("--x", "format", rows=rows).returncode == 1 and plot(rows=[]).returncode == 1
