@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weir bench: options for the harness, its rows as a table, as JSON and as TSV. */
 #include "base/os.h"
-#include "cli/cli.h"
+#include "cli/plot.h"
 #include "engine/tools.h"
 
 #include <stdio.h>
@@ -111,6 +111,37 @@ static json_t *json_row(const wr_bench_row *row)
     return all;
 }
 
+#define MAX_SECONDS 3600 /* of soak */
+
+/* Rates and clock of each second, as shares of the ceiling and of the highest clock. */
+static void chart(struct bench *b, const wr_bench_row *row)
+{
+    const json_t *rates = row->more ? json_object_get(row->more, "rates") : NULL, *clock = row->more ? json_object_get(row->more, "clock_hz") : NULL;
+    static double x[MAX_SECONDS], y[MAX_SECONDS], hz[MAX_SECONDS];
+    size_t n = json_array_size(rates);
+    double highest = 0;
+    if (n == 0 || n > MAX_SECONDS || !(row->ceiling > 0)) return;
+    for (size_t i = 0; i < n; i++) {
+        x[i] = (double)i + 1;
+        y[i] = json_real_value(json_array_get(rates, i)) / row->ceiling;
+        hz[i] = json_real_value(json_array_get(clock, i));
+        if (hz[i] > highest) highest = hz[i];
+    }
+    for (size_t i = 0; i < n; i++) hz[i] /= highest;
+    char clock_name[48];
+    snprintf(clock_name, sizeof clock_name, "clock / %.2f GHz", highest * 1e-9);
+    const struct wr_plot plot = {.title = "soak",
+        .subtitle = row->isa,
+        .x_label = "second",
+        .y_label = "share",
+        .y_zero = true,
+        .series = {{"rate / ceiling", x, y, n}, {clock_name, x, hz, n}},
+        .n_series = 2};
+    wr_plot_text(&b->cli->out, &plot, 100, 20);
+    wr_cli_printf(&b->cli->out, "of the ceiling: first second %.2f, last %.2f, lowest %.2f\n", json_real_value(json_object_get(row->more, "first")),
+        json_real_value(json_object_get(row->more, "last")), json_real_value(json_object_get(row->more, "lowest")));
+}
+
 static int put_tsv(struct bench *b, const char *text, size_t n, weir_err *err)
 {
     if (b->tsv_out) wr_cli_put(&b->cli->out, text, n);
@@ -128,6 +159,7 @@ static int tsv_row(struct bench *b, const json_t *row, weir_err *err)
     size_t n = 0, n_head = 0;
     json_object_foreach((json_t *)row, name, value)
     {
+        if (json_is_array(value)) continue;
         char text[256] = "";
         if (json_is_string(value)) snprintf(text, sizeof text, "%s", json_string_value(value));
         if (json_is_real(value)) snprintf(text, sizeof text, "%.9g", json_real_value(value));
@@ -148,7 +180,10 @@ static int take_row(void *user, const wr_bench_row *row, weir_err *err)
     json_t *members = json_row(row);
     int code = members ? 0 : wr_err(err, WEIR_E_NOMEM, "no memory for a row");
     wr_cli_progress_clear(b->cli);
-    if (code == 0 && !b->rows && !b->tsv_out) print_row(b, row);
+    if (code == 0 && !b->rows && !b->tsv_out) {
+        print_row(b, row);
+        chart(b, row);
+    }
     if (code == 0 && (b->tsv_out || b->tsv_file)) code = tsv_row(b, members, err);
     if (code == 0) code = wr_cli_flush(&b->cli->out, err);
     if (code == 0 && b->rows) json_array_append(b->rows, members);
@@ -161,14 +196,19 @@ static int measure(struct bench *b, weir_err *err)
 {
     struct wr_cli *cli = b->cli;
     const struct wr_cli_args *args = &cli->args;
-    uint64_t runs = 20;
+    uint64_t runs = 20, seconds = 60;
     int code = wr_cli_u64(args, WR_CLI_RUNS, 1, 1000, &runs, err);
+    if (code == 0) code = wr_cli_u64(args, WR_CLI_SECONDS, 1, 3600, &seconds, err);
     if (code == 0) code = wr_cli_engine_options(cli, err);
     if (code) return code;
     b->how.engine = cli->options;
     b->how.types = args->value[WR_CLI_TYPE];
     b->how.shapes = args->value[WR_CLI_SHAPE];
     b->how.rows = args->value[WR_CLI_ROWS];
+    b->how.depths = args->value[WR_CLI_DEPTH];
+    b->how.kv = args->value[WR_CLI_KV];
+    b->how.seconds = (double)seconds;
+    b->how.began = wr_cli_doomed_file;
     b->how.n_runs = (uint32_t)runs;
     const char *tsv = args->value[WR_CLI_TSV];
     b->tsv_out = tsv && !strcmp(tsv, "-");

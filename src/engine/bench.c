@@ -157,25 +157,29 @@ void wr_bench_flush(struct wr_bench *b) { wr_team_run(b->team, flush_member, &b-
 static bool cancelled(const struct wr_bench *b) { return b->o->engine.cancel != NULL && *b->o->engine.cancel != 0; }
 
 struct ceilings {
-    double mix, read;
+    double mix, fma, read;
 };
 
 static struct ceilings measure_ceilings(struct wr_bench *b, const struct wr_bench_roof *roof)
 {
-    struct ceilings c = {0, 0};
+    struct ceilings c = {0, 0, 0};
     double seconds = fmin(WR_BENCH_CEILING_SECONDS, WR_BENCH_CEILING_PER_RUN * b->o->n_runs);
     if (roof->ops > 0) c.mix = wr_ceiling_mix(b->kernels, roof->mix, roof->quant, roof->precise, b->team, seconds);
+    if (roof->fma_ops > 0) c.fma = wr_ceiling_mix(b->kernels, WR_MIX_FMA, NULL, false, b->team, seconds);
     if (roof->bytes > 0) c.read = wr_ceiling_read(b->kernels, b->cold.base, b->cold.bytes, b->team, seconds);
     return c;
 }
 
+static double seconds_of(double amount, double rate) { return amount > 0 ? amount / rate : 0; } /* infinite where the rate is not known */
+
 /* The rate that the slower of both allows; 0 where one of them is not known. */
 static double allowed(const struct ceilings *c, const struct wr_bench_roof *roof, double work, const char **bound)
 {
-    if ((roof->ops > 0 && !(c->mix > 0)) || (roof->bytes > 0 && !(c->read > 0))) return 0;
-    double compute = roof->ops > 0 ? roof->ops / c->mix : 0, memory = roof->bytes > 0 ? roof->bytes / c->read : 0;
+    double compute = seconds_of(roof->ops, c->mix) + seconds_of(roof->fma_ops, c->fma), memory = seconds_of(roof->bytes, c->read);
+    double least = fmax(compute, memory);
+    if (!isfinite(least) || least == 0) return 0;
     *bound = compute >= memory ? "compute" : "memory";
-    return work / (compute >= memory ? compute : memory);
+    return work / least;
 }
 
 int wr_bench_measure(struct wr_bench *b, wr_bench_run_fn *run, void *arg, const struct wr_bench_roof *roof, double work, wr_bench_row *row, weir_err *err)

@@ -65,6 +65,7 @@ struct wr_bench_roof {
     const struct wr_quant *quant;
     bool precise;
     double ops, bytes;
+    double fma_ops; /* beside the mix: f32 multiply-adds x 2 */
 };
 /* One run; *compute_seconds is the part of it that the ceiling is about. */
 typedef int wr_bench_run_fn(void *arg, double *compute_seconds, weir_err *);
@@ -100,5 +101,34 @@ struct wr_check_products {
 };
 uint64_t wr_check_products_bytes(uint32_t k, uint32_t m, uint32_t n_members);
 int wr_bench_check_products(const struct wr_check_products *, struct wr_team *, wr_bench_row *row, weir_err *);
+
+/* The first rows of a pass of m rows whose result is in p->x: the same bits by the reference, and near to double precision (bench_check_layer.c). */
+struct wr_pass;
+struct wr_pass_row;
+uint64_t wr_check_layers_bytes(const struct wr_pass *);
+int wr_bench_check_layers(struct wr_bench *, struct wr_pass *p, const struct wr_pass_row *rows, uint32_t m, void *work, wr_bench_row *row, weir_err *err);
+
+/* ---- products (bench_product.c) ---- */
+
+struct wr_bench_product {
+    const struct wr_quant *quant; /* the caller sets quant, n, act.m, act.k and act.precise */
+    uint32_t n;                   /* rows of weights */
+    struct wr_act act;
+    uint64_t row_bytes;
+    uint8_t *weights;
+    float *y;                         /* [m][n] */
+    uint8_t *work;                    /* [members] */
+    float *row;                       /* [members][k] */
+    void *check;                      /* work space of the check */
+    const struct wr_kernels *kernels; /* of what is done at the moment */
+    _Atomic uint32_t next;
+};
+/* Takes memory for it, with more_bytes for the caller, and fills it. */
+int wr_bench_product_open(struct wr_bench *, struct wr_bench_product *, uint64_t more_bytes, const char *what, weir_err *);
+void wr_bench_product_round(struct wr_bench *, struct wr_bench_product *); /* the activations, by rule d */
+void wr_bench_product_run(struct wr_bench *, struct wr_bench_product *);
+int wr_bench_product_finite(const struct wr_bench *, const struct wr_bench_product *, weir_err *);
+struct wr_bench_roof wr_bench_product_roof(const struct wr_bench_product *);
+int wr_bench_product_check(struct wr_bench *, struct wr_bench_product *, wr_bench_row *row, weir_err *);
 
 #endif

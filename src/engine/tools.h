@@ -67,8 +67,10 @@ typedef struct wr_bench_options {
     const char *model;   /* its path, where `what` takes one */
     weir_options engine; /* memory_bytes bounds the whole process here too */
     /* Lists, separated by commas; NULL: the defaults of `what`. */
-    const char *types, *shapes, *rows;
-    uint32_t n_runs; /* measured; half as many before them warm up */
+    const char *types, *shapes, *rows, *depths, *kv;
+    uint32_t n_runs;                           /* measured; half as many before them warm up */
+    double seconds;                            /* of soak */
+    void (*began)(const char *temporary_path); /* as in wr_synth_options */
 } wr_bench_options;
 
 typedef struct wr_bench_row {

@@ -82,6 +82,10 @@ uint32_t wr_kv_bytes(enum wr_kv_type, uint32_t head_dim);
 
 /* Merges span b into a (rule g), both [head_dim] with their m and l; empty spans (m = -inf) leave the other as it is. */
 void wr_attend_merge(float *m, float *l, float *o, float m2, float l2, const float *o2, uint32_t head_dim);
+/* What a router does with the logits of n experts, or any row of finite values: softmax in place (rules b and c), and the indices of the k largest, the
+ * largest first, of equal ones the lower index first (rule h); k <= n. */
+void wr_softmax(float *x, uint32_t n);
+void wr_top_k(const float *x, uint32_t n, uint32_t k, uint32_t *index);
 /* cos and sin of one position: angle = (f64)position * inv_freq[i], rounded to f32 once. */
 void wr_rope_angles(uint32_t position, const float *inv_freq, uint32_t n_half, float *c, float *s);
 /* inv_freq[i] = (f32)(1 / base^(2i / n_rot)) / factor[i] (factors may be NULL). */

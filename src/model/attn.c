@@ -152,26 +152,41 @@ static void attend_member(void *arg, uint32_t member, uint32_t n_members)
     }
 }
 
+static struct attention attention_of(struct wr_pass *p, uint32_t il)
+{
+    const struct wr_hparams *hp = &p->model->hp;
+    struct attention a = {.p = p, .il = il, .group = hp->n_head / hp->n_head_kv};
+    a.n_blocks = (p->m * a.group + WR_TILE_MAX_Q - 1) / WR_TILE_MAX_Q;
+    a.n_items = a.n_blocks * hp->n_head_kv;
+    return a;
+}
+
+bool wr_attention_store(struct wr_pass *p, uint32_t il)
+{
+    struct attention a = attention_of(p, il);
+    if (p->m <= 2)
+        store_member(&a, 0, 1);
+    else
+        wr_team_run(p->team, store_member, &a);
+    return !atomic_load(&p->failed);
+}
+
+void wr_attention_attend(struct wr_pass *p, uint32_t il)
+{
+    struct attention a = attention_of(p, il);
+    wr_team_run(p->team, attend_member, &a);
+}
+
 bool wr_attention(struct wr_pass *p, uint32_t il)
 {
     const struct wr_layer *l = &p->model->layers[il];
     const struct wr_hparams *hp = &p->model->hp;
     uint32_t n_q = hp->n_head * hp->head_dim, n_kv = hp->n_head_kv * hp->head_dim;
-    struct attention a = {.p = p, .il = il, .group = hp->n_head / hp->n_head_kv};
-    a.n_blocks = (p->m * a.group + WR_TILE_MAX_Q - 1) / WR_TILE_MAX_Q;
-    a.n_items = a.n_blocks * hp->n_head_kv;
-
     if (il == 0) wr_pass_each_row(p, rope_angles, NULL);
     if (!wr_pass_activate(p, p->x, hp->n_embd, l->attn_norm, p->h, p->h_width, hp->n_embd)) return false;
     struct wr_product in[] = {{l->q, l->q_bias, p->g, p->g_width}, {l->k, l->k_bias, p->g + n_q, p->g_width}, {l->v, l->v_bias, p->g + n_q + n_kv, p->g_width}};
-    if (!wr_pass_products(p, in, 3)) return false;
-    if (p->m <= 2)
-        store_member(&a, 0, 1);
-    else
-        wr_team_run(p->team, store_member, &a);
-    if (atomic_load(&p->failed)) return false;
-    atomic_store(&a.next, 0);
-    wr_team_run(p->team, attend_member, &a);
+    if (!wr_pass_products(p, in, 3) || !wr_attention_store(p, il)) return false;
+    wr_attention_attend(p, il);
     if (!wr_pass_activate(p, p->h, p->h_width, WR_NO_WEIGHT, p->h, p->h_width, n_q)) return false;
     struct wr_product out = {l->o, l->o_bias, p->u, p->u_width};
     if (!wr_pass_products(p, &out, 1)) return false;

@@ -87,6 +87,9 @@ typedef void wr_gate_fn(float *gate, const float *up, size_t n); /* gate = act(g
 bool wr_attention(struct wr_pass *, uint32_t il);         /* x += attention(norm(x)), with norms of q and k, RoPE and the window */
 bool wr_ffn(struct wr_pass *, uint32_t il, wr_gate_fn *); /* x += down(act(gate(norm(x))) * up(norm(x))) */
 
+/* The two halves of attention between its products, for measuring: q, k and v of the rows lie in g, the result is in h. */
+bool wr_attention_store(struct wr_pass *, uint32_t il); /* norms and rotates q and k, stores k and v */
+void wr_attention_attend(struct wr_pass *, uint32_t il);
 /* Work space of one member inside attention. */
 uint64_t wr_attention_work_bytes(uint32_t head_dim);
 

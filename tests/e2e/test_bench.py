@@ -53,6 +53,70 @@ def test_gemm_at_every_level(levels):
         assert all(row["verified"] for row in done["rows"])
 
 
+@pytest.mark.parametrize("kv", ("f16", "f32"))
+def test_attention(kv):
+    done = weir_json("bench", "attention", *FEW, "--shape", "4x2x64,3x1x40", "--depth", "1,300", "--rows", "1,20", "--kv", kv)
+    assert [(row["shape"], row["m"]) for row in done["rows"]] == [(f"{s}@{d}", m) for s in ("4x2x64", "3x1x40") for d in (1, 300) for m in (1, 20)]
+    for row in done["rows"]:
+        check_row(row, "ops/s")
+        heads, _, dim = map(int, row["shape"].split("@")[0].split("x"))
+        keys = sum(row["depth"] + i + 1 for i in range(row["m"]))
+        assert row["format"] == kv and row["verified"] and row["outputs"] == row["m"] * heads * dim
+        assert math.isclose(row["rate"] * row["median"], 4 * keys * heads * dim, rel_tol=1e-12)
+        assert row["max_rel_error"] < 1e-5, row
+
+
+def test_attention_over_spans_and_levels(levels):
+    """More than 4096 positions are two spans; both KV types are the default."""
+    for level in levels:
+        done = weir_json("bench", "attention", "--runs", 1, "-t", 2, "--shape", "2x1x32", "--depth", 4200, "--rows", 3, "--cpu", level)
+        assert [row["format"] for row in done["rows"]] == ["f16", "f32"]
+        assert all(row["verified"] and row["isa"] == level for row in done["rows"])
+
+
+@pytest.mark.parametrize("more", ((), ("--precise",)))
+def test_layer(more):
+    done = weir_json("bench", "layer", *FEW, "--shape", "tiny-256", "--rows", "3,40", "--type", "q4_k,bf16", *more)
+    assert [(row["format"], row["m"]) for row in done["rows"]] == [("Q4_K", 3), ("Q4_K", 40), ("BF16", 3), ("BF16", 40)]
+    for row in done["rows"]:
+        check_row(row, "ops/s")
+        m = row["m"]
+        weights = 2 * 256 * (256 + 2 * 64 + 256 + 3 * 768)
+        assert row["shape"] == "tiny-256/2" and row["layers"] == 2
+        assert math.isclose(row["rate"] * row["median"], 2 * m * weights + 2 * 2 * m * (m + 1) * 256, rel_tol=1e-12)
+        assert row["outputs"] == m * 256 and row["outputs_verified"] == min(m, 4) * 256
+        assert 0 < row["max_rel_error"] < (0.02 if row["format"] == "Q4_K" and not more else 1e-3)
+
+
+def test_layer_at_every_level_leaves_nothing_behind(levels, scratch):
+    for level in levels:
+        done = weir_json("bench", "layer", *FEW, "--shape", "tiny", "--rows", 5, "--cpu", level, env={"TMPDIR": scratch})
+        assert done["rows"][0]["isa"] == level
+    assert not list(scratch.glob("weir-bench*"))
+    assert "does not fit" in weir("bench", "layer", "--runs", 1, "-t", 1, "--shape", "1b", "--rows", 1, "--type", "f16", "--memory", "160M", expect=3).err
+
+
+def test_router():
+    done = weir_json("bench", "router", *FEW, "--shape", "mixtral,33x96x5,64x64x64", "--rows", "1,9")
+    assert [(row["shape"], row["m"], row["experts"], row["n_embd"], row["top"]) for row in done["rows"]] == [
+        (shape, m, *how) for shape, how in (("mixtral", (8, 4096, 2)), ("33x96x5", (33, 96, 5)), ("64x64x64", (64, 64, 64))) for m in (1, 9)]
+    for row in done["rows"]:
+        check_row(row, "ops/s")
+        assert row["verified"] and row["outputs"] == row["m"] * row["experts"]
+
+
+def test_soak():
+    how = ("bench", "soak", "--seconds", 2, "-t", 2, "--shape", "64x256", "--rows", 8)
+    (row,) = weir_json(*how)["rows"]
+    check_row(row, "ops/s")
+    assert row["verified"] and len(row["rates"]) == len(row["clock_hz"]) == 2
+    first, last = (rate / row["ceiling"] for rate in row["rates"])
+    assert math.isclose(row["first"], first) and math.isclose(row["last"], last) and math.isclose(row["lowest"], min(first, last))
+    assert all(1e8 < hz < 1e10 for hz in row["clock_hz"])
+    text = weir(*how, expect=0).out.decode()
+    assert "rate / ceiling" in text and "lowest" in text
+
+
 def test_table_and_tsv(scratch):
     path = scratch / "rows.tsv"
     how = ("bench", "gemm", *FEW, "--shape", "16x64", "--rows", "1,2", "--type", "q4_0,f16")
@@ -80,6 +144,17 @@ def test_table_and_tsv(scratch):
     (("gemm", "--runs", "0"), "--runs"),
     (("gemm", "--io", "pread"), "no use for --io"),
     (("gemm", "model.gguf"), "one argument too many"),
+    (("attention", "--kv", "q8_0"), "not in this version"),
+    (("attention", "--shape", "6x4x64"), "multiple of the KV heads"),
+    (("attention", "--shape", "4x2x513"), "dimensions 2 to 512"),
+    (("attention", "--depth", "0"), "--depth"),
+    (("attention", "--type", "q4_0"), "no use for --type"),
+    (("layer", "--shape", "2b"), "weir synth list"),
+    (("layer", "--shape", "tiny", "--type", "q4_k"), "not whole blocks"),
+    (("router", "--shape", "8x64x9"), "takes 9 of them"),
+    (("router", "--shape", "olmo"), "olmoe"),
+    (("soak", "--rows", "1,2"), "one"),
+    (("soak", "--seconds", "0"), "--seconds"),
     (("gemm", "--json", "--tsv", "-"), "standard output"),
 ])
 def test_refused(words, said):
