@@ -117,23 +117,25 @@ static int measure_disk(struct wr_probe *p, const char *engine, bool direct, uin
         .bytes_read = &p->bytes_read,
         .cancel = p->o->options->cancel};
     int rc = wr_io_probe(p->data, &what, &p->ledger, rate, err);
-    return rc < 0 ? wr_err_prefix(err, rc, "%s", wr_file_label(p->o->folder)) : 0;
+    return rc < 0 && rc != WEIR_E_CANCELLED ? wr_err_prefix(err, rc, "%s", wr_file_label(p->o->folder)) : rc;
 }
 
 static int measure_point(struct wr_probe *p, const char *engine, bool direct, uint32_t bytes, uint32_t depth, double seconds, weir_err *err)
 {
     struct wr_profile *to = p->profile;
-    double best = 0, rate;
+    double best = 0;
     for (uint32_t i = 0; i < to->n_disk; i++)
         if (to->disk[i].rate > best) best = to->disk[i].rate;
     const uint64_t in_flight = (uint64_t)bytes * depth;
-    if (in_flight <= p->memory_bytes && (best == 0 || (double)in_flight <= IN_FLIGHT_SECONDS * best)) {
-        int rc = measure_disk(p, engine, direct, bytes, depth, seconds, &rate, err);
-        if (rc < 0) return rc;
-        struct wr_profile_disk *d = &to->disk[to->n_disk++];
-        *d = (struct wr_profile_disk){.direct = direct, .bytes = bytes, .depth = depth, .rate = rate};
-        snprintf(d->engine, sizeof d->engine, "%s", engine);
+    if (in_flight > p->memory_bytes || (best > 0 && (double)in_flight > IN_FLIGHT_SECONDS * best)) {
+        p->n_steps--;
+        return wr_probe_step(p, err);
     }
+    struct wr_profile_disk d = {.direct = direct, .bytes = bytes, .depth = depth};
+    snprintf(d.engine, sizeof d.engine, "%s", engine);
+    int rc = measure_disk(p, engine, direct, bytes, depth, seconds, &d.rate, err);
+    if (rc < 0) return rc;
+    to->disk[to->n_disk++] = d;
     return wr_probe_step(p, err);
 }
 
@@ -141,19 +143,28 @@ static const char *const engines[] = {"uring", "pread"};
 
 static int measure_surface(struct wr_probe *p, bool direct, double seconds, weir_err *err)
 {
+    const size_t first = p->uring ? 0 : 1;
     int rc = 0;
     for (size_t s = 0; s < LENGTH(sizes); s++)
         for (size_t d = 0; d < LENGTH(depths); d++)
-            for (size_t e = p->uring ? 0 : 1; e < LENGTH(engines) && rc == 0; e++) rc = measure_point(p, engines[e], direct, sizes[s], depths[d], seconds, err);
+            for (size_t e = first; e < LENGTH(engines) && rc == 0; e++) rc = measure_point(p, engines[e], direct, sizes[s], depths[d], seconds, err);
     for (size_t s = 0; s < LENGTH(buffered_sizes) && direct; s++)
-        for (size_t e = p->uring ? 0 : 1; e < LENGTH(engines) && rc == 0; e++)
-            rc = measure_point(p, engines[e], false, buffered_sizes[s], TYPICAL_DEPTH, seconds, err);
+        for (size_t e = first; e < LENGTH(engines) && rc == 0; e++) rc = measure_point(p, engines[e], false, buffered_sizes[s], TYPICAL_DEPTH, seconds, err);
+    /* Once more, a while later: the better rate is the one that less disturbed. */
+    for (uint32_t i = 0; i < p->profile->n_disk && rc == 0; i++) {
+        struct wr_profile_disk *d = &p->profile->disk[i];
+        double rate;
+        rc = measure_disk(p, d->engine, d->direct, d->bytes, d->depth, seconds, &rate, err);
+        if (rc == 0 && rate > d->rate) d->rate = rate;
+        if (rc == 0) rc = wr_probe_step(p, err);
+    }
     return rc;
 }
 
+/* Each point twice. */
 static uint32_t surface_steps(const struct wr_probe *p, bool direct)
 {
-    return (uint32_t)((LENGTH(sizes) * LENGTH(depths) + (direct ? LENGTH(buffered_sizes) : 0)) * (p->uring ? 2 : 1));
+    return (uint32_t)((LENGTH(sizes) * LENGTH(depths) + (direct ? LENGTH(buffered_sizes) : 0)) * (p->uring ? 2 : 1)) * 2;
 }
 
 /* ---- together -------------------------------------------------------------------------- */
