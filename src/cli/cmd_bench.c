@@ -74,6 +74,25 @@ static const char *rate_text(double rate, const char *unit, char text[32])
     return text;
 }
 
+/* What a benchmark says beyond the columns of the table; whole numbers are bytes. */
+static void print_more(struct wr_cli_out *out, const json_t *more)
+{
+    const char *name, *between = "  ";
+    json_t *value;
+    char size[32];
+    json_object_foreach((json_t *)more, name, value)
+    {
+        if (json_is_null(value)) continue;
+        wr_cli_printf(out, "%s%s ", between, name);
+        if (json_is_string(value)) wr_cli_printf(out, "%s", json_string_value(value));
+        if (json_is_integer(value)) wr_cli_printf(out, "%s", wr_cli_size((uint64_t)json_integer_value(value), size));
+        if (json_is_real(value)) wr_cli_printf(out, "%.4g", json_real_value(value));
+        if (json_is_boolean(value)) wr_cli_printf(out, "%s", json_is_true(value) ? "yes" : "no");
+        between = ", ";
+    }
+    if (more) wr_cli_put(out, "\n", 1);
+}
+
 static void print_row(struct bench *b, const wr_bench_row *row)
 {
     struct wr_cli_out *out = &b->cli->out;
@@ -88,6 +107,7 @@ static void print_row(struct bench *b, const wr_bench_row *row)
     wr_cli_printf(out, "%-16s %-6s %6llu %16s %16s %-7s %6s %8.3f ms %8.3f ms %6.1f %%  %s%s\n", row->shape, row->format, (unsigned long long)row->m,
         rate_text(row->rate, row->unit, rate), ceiling, row->bound ? row->bound : "", ratio, row->seconds_compute * 1e3, row->seconds_end_to_end * 1e3,
         row->spread * 100, verdict(row, text), row->noisy ? ", noisy" : "");
+    print_more(out, row->more);
 }
 
 /* Every member, in the order of the columns of the TSV. */
@@ -209,6 +229,7 @@ static int measure(struct bench *b, weir_err *err)
     b->how.kv = args->value[WR_CLI_KV];
     b->how.seconds = (double)seconds;
     b->how.began = wr_cli_doomed_file;
+    b->how.control = args->value[WR_CLI_CONTROL];
     b->how.n_runs = (uint32_t)runs;
     const char *tsv = args->value[WR_CLI_TSV];
     b->tsv_out = tsv && !strcmp(tsv, "-");

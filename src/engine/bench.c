@@ -152,7 +152,10 @@ static void flush_member(void *arg, uint32_t member, uint32_t n_members)
     (void)sum;
 }
 
-void wr_bench_flush(struct wr_bench *b) { wr_team_run(b->team, flush_member, &b->cold); }
+void wr_bench_flush(struct wr_bench *b)
+{
+    if (b->cold.base != NULL) wr_team_run(b->team, flush_member, &b->cold);
+}
 
 static bool cancelled(const struct wr_bench *b) { return b->o->engine.cancel != NULL && *b->o->engine.cancel != 0; }
 
@@ -182,11 +185,18 @@ static double allowed(const struct ceilings *c, const struct wr_bench_roof *roof
     return work / least;
 }
 
+void wr_bench_ceiling(wr_bench_row *row, double before, double after)
+{
+    row->ceiling = before > after ? before : after;
+    if (row->ceiling > 0 && fabs(before - after) / row->ceiling > row->spread) row->spread = fabs(before - after) / row->ceiling;
+    row->noisy = row->spread > WR_BENCH_NOISY;
+}
+
 int wr_bench_measure(struct wr_bench *b, wr_bench_run_fn *run, void *arg, const struct wr_bench_roof *roof, double work, wr_bench_row *row, weir_err *err)
 {
     static const struct wr_bench_roof none;
     double whole[WR_BENCH_MAX_RUNS], part[WR_BENCH_MAX_RUNS];
-    uint32_t n = b->o->n_runs, n_warm = (n + 1) / 2;
+    uint32_t n = b->o->n_runs, n_warm = WR_BENCH_WARM(n);
     if (roof == NULL) roof = &none;
     wr_bench_progress(b, row->shape, 0, n_warm + n, "runs");
     struct ceilings before = measure_ceilings(b, roof);
@@ -211,15 +221,13 @@ int wr_bench_measure(struct wr_bench *b, wr_bench_run_fn *run, void *arg, const 
     row->seconds_compute = wr_bench_statistics(part, n).median;
     row->rate = work / stats.median;
     double first = allowed(&before, roof, work, &row->bound), second = allowed(&after, roof, work, &row->bound);
-    row->ceiling = first > second ? first : second;
-    if (row->ceiling > 0 && fabs(first - second) / row->ceiling > row->spread) row->spread = fabs(first - second) / row->ceiling;
-    row->noisy = row->spread > WR_BENCH_NOISY;
+    wr_bench_ceiling(row, first, second);
     return 0;
 }
 
 int wr_bench_emit(struct wr_bench *b, wr_bench_row *row, weir_err *err)
 {
-    row->threads = wr_team_size(b->team);
+    if (b->team != NULL) row->threads = wr_team_size(b->team);
     row->isa = b->kernels->level;
     return b->row_fn(b->row_user, row, err);
 }
@@ -266,6 +274,8 @@ int wr_tool_bench(const wr_bench_options *o, wr_bench_row_fn *row_fn, void *user
     b.kernels = wr_kernels_best(e->isa);
     b.reference = wr_kernels_best("scalar");
     wr_ledger_init(&b.ledger);
+    /* What takes a model opens an engine, which has the threads and the memory; and no cache holds what a pass goes through. */
+    if (strncmp(benches[i].options, "MODEL", 5) == 0) return benches[i].run(&b, err);
     int rc = choose_budget(&b, err);
     if (rc == 0) rc = wr_team_open(&b.team, e->n_threads != 0 ? e->n_threads : wr_cpu_count(), &b.ledger, err);
     if (rc == 0) rc = open_cold(&b, err);

@@ -74,8 +74,11 @@ typedef int wr_bench_run_fn(void *arg, double *compute_seconds, weir_err *);
  * no spread within the runs shows, so the spread is at least that. roof NULL: the caller knows the ceiling. WEIR_E_CANCELLED between runs. */
 int wr_bench_measure(struct wr_bench *, wr_bench_run_fn *, void *arg, const struct wr_bench_roof *, double work, wr_bench_row *row, weir_err *);
 void wr_bench_flush(struct wr_bench *);
+#define WR_BENCH_WARM(n_runs) (((n_runs) + 1) / 2) /* runs before the measured ones */
+/* The ceiling as it was measured before and after the runs. */
+void wr_bench_ceiling(wr_bench_row *row, double before, double after);
 
-int wr_bench_emit(struct wr_bench *, wr_bench_row *, weir_err *); /* fills threads and isa, checks that everything is finite */
+int wr_bench_emit(struct wr_bench *, wr_bench_row *, weir_err *); /* fills isa and the harness's threads, checks that everything is finite */
 void wr_bench_progress(struct wr_bench *, const char *phase, uint64_t done, uint64_t total, const char *unit);
 
 /* ---- checking against double precision (bench_check.c) ---- */

@@ -142,9 +142,7 @@ void wr_plan_fill_info(weir_plan *p)
         .accounts = p->accounts,
         .n_accounts = n};
     /* What a pass must read at least: the weights that it uses and that are not in memory, to the byte. */
-    uint64_t used = 0;
-    for (uint32_t i = 0; i < plan->n_weights; i++)
-        if (plan->weights[i].use == WR_USE_DENSE || plan->weights[i].use == WR_USE_HEAD) used += plan->weights[i].tensor->bytes;
+    uint64_t used = wr_plan_used_bytes(plan);
     p->info.floor_bytes_per_token = plan->streamed > 0 && used > plan->pinned ? used - plan->pinned : 0;
     for (int a = 0; a < WR_N_ACCOUNTS; a++) p->info.peak_predicted += plan->account[a];
     p->info.peak_predicted -= (WR_TEXT_PER_POSITION - sizeof(int32_t)) * plan->n_ctx;            /* of the text, ids alone have their full size */

@@ -66,6 +66,7 @@ int wr_tool_plan_control(weir_plan *p, const char *name, weir_err *err)
     if (rc < 0) return wr_err_prefix(err, rc, "%s", wr_file_label(p->path));
     if (i == WR_CONTROL_MMAP) snprintf(o->io, sizeof o->io, "mmap");
     wr_plan_fill_info(p);
+    wr_plan_predict(p);
     return 0;
 }
 

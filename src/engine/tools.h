@@ -68,6 +68,7 @@ typedef struct wr_bench_options {
     weir_options engine; /* memory_bytes bounds the whole process here too */
     /* Lists, separated by commas; NULL: the defaults of `what`. */
     const char *types, *shapes, *rows, *depths, *kv;
+    const char *control;                       /* of decode: see wr_tool_control; NULL: the first */
     uint32_t n_runs;                           /* measured; half as many before them warm up */
     double seconds;                            /* of soak */
     void (*began)(const char *temporary_path); /* as in wr_synth_options */
@@ -88,7 +89,7 @@ typedef struct wr_bench_row {
     double max_rel_error;               /* the largest error / the largest output, of those verified */
     uint32_t threads;
     const char *isa;
-    json_t *more; /* an object of further members; NULL: none. The row's owner decrefs it */
+    json_t *more; /* an object of further members, whole numbers of which are bytes; NULL: none. The row's owner decrefs it */
 } wr_bench_row;
 typedef int wr_bench_row_fn(void *user, const wr_bench_row *, weir_err *);
 /* Measures, and calls `row` with each result. Notices go to engine.log. A wrong result is WEIR_E_FAIL, one that is not finite WEIR_E_NONFINITE. */

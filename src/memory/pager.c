@@ -208,6 +208,12 @@ void wr_pager_end(struct wr_pager *p, bool aborted)
     if (aborted && p->has_thread) restart_tape(p);
 }
 
+void wr_pager_settle(struct wr_pager *p)
+{
+    while (p->has_thread && !atomic_load(&p->failed) && atomic_load(&p->rested) != atomic_load(&p->wake))
+        wr_futex_wait(&p->progress, atomic_load(&p->progress), 1000000);
+}
+
 uint32_t wr_pager_items(const struct wr_pager *p, uint32_t w) { return p->plan->weights[w].n_items; }
 
 uint32_t wr_pager_item_rows(const struct wr_pager *p, uint32_t w) { return p->plan->weights[w].item_rows; }

@@ -15,6 +15,8 @@
 
 #define WR_PAGER_DEPTH 16 /* reads in flight */
 
+#define WR_PAGER_DEPTH 16 /* reads in flight at most */
+
 struct wr_pager;
 
 struct wr_pager_config {
@@ -38,6 +40,9 @@ void wr_pager_close(struct wr_pager *); /* NULL is fine */
  * left out) is ended with `aborted`: the tape starts again. */
 void wr_pager_begin(struct wr_pager *, bool head);
 void wr_pager_end(struct wr_pager *, bool aborted);
+
+/* After a pass: waits until as much is read ahead as there is room for. What was read between two such moments belongs to whole passes. */
+void wr_pager_settle(struct wr_pager *);
 
 struct wr_rows {
     struct wr_ref ref; /* n_rows rows, row_bytes apart */

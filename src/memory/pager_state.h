@@ -42,6 +42,7 @@ struct wr_pager {
     weir_err error;                       /* written once before `failed` */
     _Atomic uint32_t progress, n_waiting; /* futex of those who wait for data */
     _Atomic uint32_t wake, asleep;        /* futex of the I/O thread */
+    _Atomic uint32_t rested;              /* the wake that it did everything for and sleeps on */
 
     struct {
         uint32_t weight;

@@ -350,6 +350,14 @@ uint64_t wr_plan_longest_row(const struct wr_use *uses, uint32_t n_uses)
     return longest;
 }
 
+uint64_t wr_plan_used_bytes(const struct wr_plan *plan)
+{
+    uint64_t used = 0;
+    for (uint32_t i = 0; i < plan->n_weights; i++)
+        if (streams(plan->weights[i].use)) used += plan->weights[i].tensor->bytes;
+    return used;
+}
+
 static int take_weights(struct wr_plan *plan, const struct wr_plan_input *in, uint64_t smallest_extent, struct work *work, weir_err *err)
 {
     uint64_t n_extents = 1;

@@ -96,6 +96,8 @@ int wr_plan_make(struct wr_plan *, const struct wr_plan_input *, weir_err *);
 void wr_plan_free(struct wr_plan *);
 /* Bytes of the longest row that passes through a seam buffer: of the weights that are used row by row in every pass. */
 uint64_t wr_plan_longest_row(const struct wr_use *, uint32_t n_uses);
+/* Bytes of the weights that every decode pass uses, without what extents have besides. */
+uint64_t wr_plan_used_bytes(const struct wr_plan *);
 /* The extent of the weight that holds the byte at `offset` of the file. */
 uint32_t wr_plan_extent_at(const struct wr_plan *, const struct wr_weight *, uint64_t offset);
 

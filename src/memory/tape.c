@@ -215,6 +215,7 @@ static void *run(void *arg)
             continue;
         }
         uint64_t begin = (next == NO_SLOT || next == FENCED) && atomic_load(&p->active) ? wr_clock_ns() : 0;
+        atomic_store(&p->rested, wake);
         atomic_store(&p->asleep, 1);
         if (atomic_load(&p->wake) == wake) wr_futex_wait(&p->wake, wake, next == FENCED ? SLOT_POLL_NS : UINT64_MAX);
         atomic_store(&p->asleep, 0);

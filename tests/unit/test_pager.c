@@ -321,6 +321,7 @@ static void test_controls(void **state)
         for (int control = WR_CONTROL_STREAM_ALL; control < WR_N_CONTROLS; control++)
             for (int heads = 0; heads < 3; heads++) { /* none, in every second pass, in all */
                 bool sim = i % 2 == 0;
+                if (!sim && heads != 1) continue; /* thousands of small reads */
                 const char *io = control == WR_CONTROL_MMAP ? "mmap" : sim ? "sim" : "pread";
                 struct setting s = {io, 1 + heads, cases[i / 2].extent, cases[i / 2].ring, cases[i / 2].pin, i % 3 == 0, control};
                 static struct rig r;
