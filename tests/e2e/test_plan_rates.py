@@ -8,6 +8,7 @@ from command import weir, weir_json
 from profile_file import ATTEND, DECODE, DISK, READ, STAGE, Profile
 
 MIB = 1 << 20
+READS, PRODUCTS = 0.86, 0.95  # what is left of the profile's rates in a pass
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -29,9 +30,9 @@ def test_decode(dense, profile, more):
 
     def compute(keys):
         arithmetic = 4 * embd * keys * layers * (queries - 1) / queries / 1e12
-        return weights / DECODE + keys * position / ATTEND + arithmetic + (5 * layers + 1) * STAGE + plan["io"]["bytes_per_token_rows"] / DISK
+        return weights / (PRODUCTS * DECODE) + keys * position / ATTEND + arithmetic + (5 * layers + 1) * STAGE + plan["io"]["bytes_per_token_rows"] / DISK
 
-    read = plan["io"]["bytes_per_token_weights"] / DISK
+    read = plan["io"]["bytes_per_token_weights"] / (READS * DISK)
     rates = plan["rates"]
     assert rates["decode_predicted"] == pytest.approx(1 / max(read, compute(1)))
     assert rates["decode_predicted_full"] == pytest.approx(1 / max(read, compute(256)))
