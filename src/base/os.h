@@ -31,5 +31,7 @@ struct wr_os_usage {
     uint64_t read_bytes, write_bytes;   /* /proc/self/io: what reached the disk */
 };
 struct wr_os_usage wr_os_usage(void);
+/* Time that the threads of this process were ready to run and others had the CPU, summed up; 0 where the system does not say. */
+uint64_t wr_os_waited_ns(void);
 
 #endif

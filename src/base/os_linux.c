@@ -5,6 +5,7 @@
  */
 #include "base/os.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <sched.h>
@@ -363,4 +364,26 @@ struct wr_os_usage wr_os_usage(void)
     read_values("", NULL, "/proc/self/status", 2, status, kib);
     read_values("", NULL, "/proc/self/io", 2, io, bytes);
     return (struct wr_os_usage){kib[0] * 1024, kib[1] * 1024, bytes[0], bytes[1]};
+}
+
+uint64_t wr_os_waited_ns(void)
+{
+    uint64_t sum = 0, ns;
+    char entries[4096]; /* opendir would allocate */
+    int tasks = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (tasks < 0) return 0;
+    for (ssize_t n; (n = getdents64(tasks, entries, sizeof entries)) > 0;) {
+        for (ssize_t at = 0; at < n;) {
+            const struct dirent64 *task = (const struct dirent64 *)(entries + at);
+            char path[64];
+            struct reader r;
+            at += task->d_reclen;
+            snprintf(path, sizeof path, "/proc/self/task/%.20s/schedstat", task->d_name);
+            if (task->d_name[0] == '.' || !reader_open(&r, "", NULL, path)) continue;
+            if (reader_line(&r) && number(r.line + strcspn(r.line, " "), &ns)) sum += ns; /* ran, waited, times */
+            reader_close(&r);
+        }
+    }
+    close(tasks);
+    return sum;
 }

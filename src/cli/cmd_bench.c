@@ -121,10 +121,11 @@ static json_t *json_row(const wr_bench_row *row)
         {"unit", wr_cli_json_string(row->unit)}, {"rate", json_real(row->rate)}, {"ceiling", wr_cli_json_rate(row->ceiling)},
         {"bound", wr_cli_json_string(row->bound)}, {"ratio", wr_cli_json_rate(row->ceiling > 0 ? row->rate / row->ceiling : 0)},
         {"verified", json_boolean(checked && row->outputs_verified == row->outputs)}, {"median", json_real(row->median)}, {"best", json_real(row->best)},
-        {"spread", json_real(row->spread)}, {"noisy", json_boolean(row->noisy)}, {"seconds_compute", json_real(row->seconds_compute)},
-        {"seconds_end_to_end", json_real(row->seconds_end_to_end)}, {"outputs", json_integer((json_int_t)row->outputs)},
-        {"outputs_verified", json_integer((json_int_t)row->outputs_verified)}, {"max_rel_error", checked ? json_real(row->max_rel_error) : json_null()},
-        {"threads", json_integer((json_int_t)row->threads)}, {"isa", wr_cli_json_string(row->isa)}};
+        {"waited", json_real(row->waited)}, {"spread", json_real(row->spread)}, {"noisy", json_boolean(row->noisy)},
+        {"seconds_compute", json_real(row->seconds_compute)}, {"seconds_end_to_end", json_real(row->seconds_end_to_end)},
+        {"outputs", json_integer((json_int_t)row->outputs)}, {"outputs_verified", json_integer((json_int_t)row->outputs_verified)},
+        {"max_rel_error", checked ? json_real(row->max_rel_error) : json_null()}, {"threads", json_integer((json_int_t)row->threads)},
+        {"isa", wr_cli_json_string(row->isa)}};
     json_t *all = json_object();
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) json_object_set_new(all, members[i].name, members[i].value);
     if (row->more) json_object_update(all, row->more);

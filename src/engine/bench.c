@@ -185,11 +185,26 @@ static double allowed(const struct ceilings *c, const struct wr_bench_roof *roof
     return work / least;
 }
 
+struct wr_bench_time wr_bench_time(void) { return (struct wr_bench_time){wr_clock_ns(), wr_os_waited_ns()}; }
+
+double wr_bench_waited(const struct wr_bench *b, struct wr_bench_time since)
+{
+    struct wr_bench_time now = wr_bench_time();
+    return (double)(now.waited_ns - since.waited_ns) / ((double)(now.ns - since.ns) * b->n_threads);
+}
+
+void wr_bench_uncertainty(wr_bench_row *row, double spread, double waited, double before, double after)
+{
+    row->waited = waited;
+    row->spread = fmax(WR_BENCH_LEAST_SPREAD, fmax(spread, waited));
+    wr_bench_ceiling(row, before, after);
+}
+
 void wr_bench_ceiling(wr_bench_row *row, double before, double after)
 {
-    row->ceiling = before > after ? before : after;
-    if (row->ceiling > 0 && fabs(before - after) / row->ceiling > row->spread) row->spread = fabs(before - after) / row->ceiling;
-    row->noisy = row->spread > WR_BENCH_NOISY;
+    row->ceiling = fmax(before, after);
+    if (row->ceiling > 0) row->spread = fmax(row->spread, fabs(before - after) / row->ceiling);
+    row->noisy = row->spread > WR_BENCH_NOISY || (row->ceiling > 0 && row->rate > row->ceiling);
 }
 
 int wr_bench_measure(struct wr_bench *b, wr_bench_run_fn *run, void *arg, const struct wr_bench_roof *roof, double work, wr_bench_row *row, weir_err *err)
@@ -200,6 +215,7 @@ int wr_bench_measure(struct wr_bench *b, wr_bench_run_fn *run, void *arg, const 
     if (roof == NULL) roof = &none;
     wr_bench_progress(b, row->shape, 0, n_warm + n, "runs");
     struct ceilings before = measure_ceilings(b, roof);
+    struct wr_bench_time since = wr_bench_time();
     for (uint32_t i = 0; i < n_warm + n; i++) {
         if (cancelled(b)) return wr_err(err, WEIR_E_CANCELLED, "interrupted");
         wr_bench_progress(b, row->shape, i, n_warm + n, "runs");
@@ -213,15 +229,15 @@ int wr_bench_measure(struct wr_bench *b, wr_bench_run_fn *run, void *arg, const 
         whole[i - n_warm] = seconds;
         part[i - n_warm] = compute;
     }
+    const double waited = wr_bench_waited(b, since);
     struct ceilings after = measure_ceilings(b, roof);
     struct wr_bench_stats stats = wr_bench_statistics(whole, n);
     row->median = row->seconds_end_to_end = stats.median;
     row->best = stats.best;
-    row->spread = stats.spread;
     row->seconds_compute = wr_bench_statistics(part, n).median;
     row->rate = work / stats.median;
     double first = allowed(&before, roof, work, &row->bound), second = allowed(&after, roof, work, &row->bound);
-    wr_bench_ceiling(row, first, second);
+    wr_bench_uncertainty(row, stats.spread, waited, first, second);
     return 0;
 }
 
@@ -273,11 +289,12 @@ int wr_tool_bench(const wr_bench_options *o, wr_bench_row_fn *row_fn, void *user
     if (i == N_BENCHES) return wr_err(err, WEIR_E_USAGE, "weir bench does not measure '%.40s'", o->what);
     b.kernels = wr_kernels_best(e->isa);
     b.reference = wr_kernels_best("scalar");
+    b.n_threads = e->n_threads != 0 ? e->n_threads : wr_cpu_count();
     wr_ledger_init(&b.ledger);
     /* What takes a model opens an engine, which has the threads and the memory; and no cache holds what a pass goes through. */
     if (strncmp(benches[i].options, "MODEL", 5) == 0) return benches[i].run(&b, err);
     int rc = choose_budget(&b, err);
-    if (rc == 0) rc = wr_team_open(&b.team, e->n_threads != 0 ? e->n_threads : wr_cpu_count(), &b.ledger, err);
+    if (rc == 0) rc = wr_team_open(&b.team, b.n_threads, &b.ledger, err);
     if (rc == 0) rc = open_cold(&b, err);
     if (rc == 0) {
         wr_bench_fill(&b, (float *)b.cold.base, b.cold.bytes / 4096, 1024, 0, 1.0f);

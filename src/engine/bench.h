@@ -12,9 +12,12 @@
 #include "kernels/ceiling.h"
 
 #define WR_BENCH_MAX_RUNS 1000
-/* A row is noisy when the middle four fifths of its runs spread over more than this share of the median: its rate is then good for an order of
- * magnitude. */
+/* A row is noisy when the middle four fifths of its runs spread over more than this share of the median, or its rate is above its ceiling, which was disturbed
+ * then: it is good for an order of magnitude. */
 #define WR_BENCH_NOISY 0.10
+/* No spread is printed smaller than this: by so much do two processes differ that are both steady, for their memory lies elsewhere (Xeon, 2 threads: F16
+ * products of 64 rows, runs within 2.2 %, the next process 3.8 % faster). */
+#define WR_BENCH_LEAST_SPREAD 0.04
 /* Seconds that a measurement of a ceiling takes, for each run that is measured, and at most; there are two of each, before and after the runs. */
 #define WR_BENCH_CEILING_PER_RUN 0.0075
 #define WR_BENCH_CEILING_SECONDS 0.15
@@ -23,6 +26,7 @@ struct wr_bench {
     const wr_bench_options *o;
     const struct wr_kernels *kernels, *reference; /* the level that is measured; the scalar one */
     struct wr_team *team;
+    uint32_t n_threads; /* that compute, in the team or in an engine */
     struct wr_ledger ledger;
     struct wr_log log;
     uint64_t budget_bytes;  /* of the process */
@@ -70,13 +74,22 @@ struct wr_bench_roof {
 /* One run; *compute_seconds is the part of it that the ceiling is about. */
 typedef int wr_bench_run_fn(void *arg, double *compute_seconds, weir_err *);
 /* Warms up, then measures o->n_runs runs, with the caches flushed before each. `work`, in the row's unit, is what a run does. Fills rate, ceiling, bound, median,
- * best, spread, noisy and both seconds. The ceiling is measured before and after: the better one counts, and their difference is drift of the machine, which
- * no spread within the runs shows, so the spread is at least that. roof NULL: the caller knows the ceiling. WEIR_E_CANCELLED between runs. */
+ * best, spread, waited, noisy and both seconds. The ceiling is measured before and after: the better one counts, and their difference is drift of the machine,
+ * which no spread within the runs shows, so the spread is at least that. roof NULL: the caller knows the ceiling. WEIR_E_CANCELLED between runs. */
 int wr_bench_measure(struct wr_bench *, wr_bench_run_fn *, void *arg, const struct wr_bench_roof *, double work, wr_bench_row *row, weir_err *);
 void wr_bench_flush(struct wr_bench *);
 #define WR_BENCH_WARM(n_runs) (((n_runs) + 1) / 2) /* runs before the measured ones */
-/* The ceiling as it was measured before and after the runs. */
+/* Of a row that wr_bench_measure made without a roof: the ceiling as it was measured before and after the runs. */
 void wr_bench_ceiling(wr_bench_row *row, double before, double after);
+
+/* The share of a time that the threads were ready and others had their CPUs. */
+struct wr_bench_time {
+    uint64_t ns, waited_ns;
+};
+struct wr_bench_time wr_bench_time(void);
+double wr_bench_waited(const struct wr_bench *, struct wr_bench_time since);
+/* waited, spread, ceiling and noisy of a row, whose rate is there. */
+void wr_bench_uncertainty(wr_bench_row *row, double spread, double waited, double ceiling_before, double ceiling_after);
 
 int wr_bench_emit(struct wr_bench *, wr_bench_row *, weir_err *); /* fills isa and the harness's threads, checks that everything is finite */
 void wr_bench_progress(struct wr_bench *, const char *phase, uint64_t done, uint64_t total, const char *unit);

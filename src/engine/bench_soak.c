@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * weir bench soak: the same product without a pause, to see whether the machine keeps its rate: throughput and clock of each second. The row's rate is that of the
- * median second, its ceiling was measured before the first one.
+ * median second, its ceiling the best before the first and after the last one.
  */
 #include <math.h>
 #include <stdio.h>
@@ -11,6 +11,7 @@
 #define MAX_SECONDS 3600
 #define CLOCK_NS 200000 /* of one measurement of the clock; the best of several, for others may take the CPU away */
 #define CLOCK_ADDS 4096
+#define CEILING_SECONDS 0.5
 
 /* Additions that wait for one another take a cycle each, on every CPU that weir runs on. (Of a register: newer ones fold constants away.) */
 static double clock_hz(void)
@@ -37,6 +38,11 @@ static double clock_hz(void)
 struct second {
     double rate, clock_hz;
 };
+
+static double ceiling(struct wr_bench *b, const struct wr_bench_roof *roof)
+{
+    return wr_ceiling_mix(b->kernels, roof->mix, roof->quant, roof->precise, b->team, CEILING_SECONDS);
+}
 
 static json_t *share(double rate, double ceiling) { return ceiling > 0 ? json_real(rate / ceiling) : json_null(); }
 
@@ -78,8 +84,11 @@ int wr_bench_soak(struct wr_bench *b, weir_err *err)
     double *rates = (double *)(second + n);
     wr_bench_product_round(b, &p);
     struct wr_bench_roof roof = wr_bench_product_roof(&p);
-    row.ceiling = wr_ceiling_mix(b->kernels, roof.mix, roof.quant, roof.precise, b->team, WR_BENCH_CEILING_SECONDS);
+    const double before = ceiling(b, &roof);
+    struct wr_bench_time since = wr_bench_time();
     rc = soak(b, &p, n, roof.ops, second, err);
+    const double waited = wr_bench_waited(b, since);
+    const double after = ceiling(b, &roof);
     if (rc == 0) rc = wr_bench_product_check(b, &p, &row, err);
     if (rc < 0) return rc;
 
@@ -93,8 +102,7 @@ int wr_bench_soak(struct wr_bench *b, weir_err *err)
     row.rate = stats.median;
     row.median = row.seconds_end_to_end = row.seconds_compute = roof.ops / stats.median;
     row.best = roof.ops / rates[n - 1];
-    row.spread = stats.spread;
-    row.noisy = row.spread > WR_BENCH_NOISY;
+    wr_bench_uncertainty(&row, stats.spread, waited, before, after);
     row.more = json_pack("{s:o, s:o, s:o, s:o, s:o}", "first", share(second[0].rate, row.ceiling), "last", share(second[n - 1].rate, row.ceiling), "lowest",
         share(stats.best, row.ceiling), "rates", rate, "clock_hz", hz);
     rc = wr_bench_emit(b, &row, err);

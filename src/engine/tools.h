@@ -81,7 +81,8 @@ typedef struct wr_bench_row {
     double rate, ceiling;   /* of the median run, end to end; what the machine could do at most, 0: not known */
     const char *bound;      /* what the ceiling is of: "compute", "memory", "disk"; NULL: not known */
     double median, best;    /* seconds of a run, end to end */
-    double spread;          /* (90th - 10th percentile) / median of the runs, or the drift of the ceiling where that is more */
+    double waited;          /* the share of the runs' time that threads were ready to run and other processes had their CPUs */
+    double spread;          /* (90th - 10th percentile) / median of the runs; where one is more: the drift of the ceiling, `waited`, or WR_BENCH_LEAST_SPREAD */
     bool noisy;             /* the spread is so large that the rate says little */
     double seconds_compute; /* of the median run: what the ceiling is about */
     double seconds_end_to_end;
