@@ -50,6 +50,13 @@ static void take_series(struct series *s, const json_t *surface, const char *eng
 static const unsigned depths[] = {1, 4, 8, 16};
 #define DEPTHS (sizeof depths / sizeof depths[0])
 
+static double rate_of(const struct series *s, double bytes)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (s->bytes[i] == bytes) return s->rate[i];
+    return 0;
+}
+
 /* Rows are sizes, columns numbers of requests in flight. */
 static void put_surface(struct wr_cli_out *out, const json_t *disk)
 {
@@ -61,15 +68,19 @@ static void put_surface(struct wr_cli_out *out, const json_t *disk)
         size_t n = 0;
         for (size_t d = 0; d < DEPTHS; d++) {
             take_series(&s[d], surface, engines[e], depths[d], direct);
-            if (s[d].n > n) n = s[d].n;
+            n += s[d].n;
         }
         if (n == 0) continue;
         wr_cli_printf(out, "  %-14s", engines[e]);
         for (size_t d = 0; d < DEPTHS; d++) wr_cli_printf(out, " %6u in flight", depths[d]);
         wr_cli_printf(out, "  MB/s\n");
-        for (size_t i = 0; i < n; i++) {
-            wr_cli_printf(out, "  %14s", wr_cli_size((uint64_t)s[0].bytes[i], a));
-            for (size_t d = 0; d < DEPTHS; d++) wr_cli_printf(out, " %16s", i < s[d].n ? amount(s[d].rate[i], 1e6, text) : "-");
+        uint64_t before = 0;
+        for (size_t i = 0; i < json_array_size(surface); i++) {
+            const uint64_t bytes = whole(json_array_get(surface, i), "bytes");
+            if (bytes <= before) continue; /* sizes ascend; then come those of the other way through the page cache */
+            before = bytes;
+            wr_cli_printf(out, "  %14s", wr_cli_size(bytes, a));
+            for (size_t d = 0; d < DEPTHS; d++) wr_cli_printf(out, " %16s", amount(rate_of(&s[d], (double)bytes), 1e6, text));
             wr_cli_printf(out, "\n");
         }
     }

@@ -23,11 +23,14 @@
 #define LEAST_MEMORY_BYTES ((uint64_t)64 * MIB)
 #define TYPICAL_BYTES WR_PROBE_TYPICAL_BYTES
 #define TYPICAL_DEPTH WR_PROBE_TYPICAL_DEPTH
-#define IN_FLIGHT_SECONDS 2.0     /* more than the disk gives in that time is not asked of it at once */
-#define TOGETHER_SHARE (1.0 / 36) /* of all seconds: reads and products at the same time, then each alone */
+#define IN_FLIGHT_SECONDS 2.0                     /* more than the disk gives in that time is not asked of it at once */
+#define LATE 1.2                                  /* of all seconds: from then on nothing is measured a second time */
+#define DISK_LIMIT(seconds) (5 + 0.6 * (seconds)) /* 0.4 of all are planned */
+#define TOGETHER_SHARE (1.0 / 36)                 /* of all seconds: reads and products at the same time, then each alone */
 
-static const uint32_t sizes[] = {64 * KIB, 256 * KIB, 512 * KIB, MIB, 2 * MIB, 4 * MIB, 16 * MIB};
-static const uint32_t depths[] = {1, 4, 8, 16};
+/* What matters most first: a slow disk has no time for all. */
+static const uint32_t sizes[] = {MIB, 256 * KIB, 4 * MIB, 64 * KIB, 512 * KIB, 2 * MIB, 16 * MIB};
+static const uint32_t depths[] = {8, 1, 4, 16};
 static const uint32_t buffered_sizes[] = {256 * KIB, MIB, 4 * MIB}; /* for --direct off, at one depth */
 #define LENGTH(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -38,6 +41,8 @@ static void progress(const struct wr_probe *p, const char *phase, uint64_t done,
 }
 
 static bool cancelled(const struct wr_probe *p) { return p->o->options->cancel != NULL && *p->o->options->cancel != 0; }
+
+bool wr_probe_late(const struct wr_probe *p) { return (double)(wr_clock_ns() - p->begin_ns) * 1e-9 > LATE * p->o->seconds; }
 
 int wr_probe_step(struct wr_probe *p, weir_err *err)
 {
@@ -120,23 +125,45 @@ static int measure_disk(struct wr_probe *p, const char *engine, bool direct, uin
     return rc < 0 && rc != WEIR_E_CANCELLED ? wr_err_prefix(err, rc, "%s", wr_file_label(p->o->folder)) : rc;
 }
 
+/* Whether the disk's time is over, or the request would take too long at the rate of the last one. */
+static bool too_slow(const struct wr_probe *p, uint32_t bytes, uint32_t depth)
+{
+    const struct wr_profile *to = p->profile;
+    const double in_flight = (double)bytes * depth;
+    if ((double)(wr_clock_ns() - p->disk_begin_ns) * 1e-9 > DISK_LIMIT(p->o->seconds)) return true;
+    return to->n_disk > 0 && in_flight > IN_FLIGHT_SECONDS * to->disk[to->n_disk - 1].rate;
+}
+
 static int measure_point(struct wr_probe *p, const char *engine, bool direct, uint32_t bytes, uint32_t depth, double seconds, weir_err *err)
 {
     struct wr_profile *to = p->profile;
-    double best = 0;
-    for (uint32_t i = 0; i < to->n_disk; i++)
-        if (to->disk[i].rate > best) best = to->disk[i].rate;
-    const uint64_t in_flight = (uint64_t)bytes * depth;
-    if (in_flight > p->memory_bytes || (best > 0 && (double)in_flight > IN_FLIGHT_SECONDS * best)) {
-        p->n_steps--;
+    struct wr_profile_disk d = {.direct = direct, .bytes = bytes, .depth = depth};
+    if ((uint64_t)bytes * depth > p->memory_bytes || too_slow(p, bytes, depth)) {
+        p->n_left_out++;
         return wr_probe_step(p, err);
     }
-    struct wr_profile_disk d = {.direct = direct, .bytes = bytes, .depth = depth};
     snprintf(d.engine, sizeof d.engine, "%s", engine);
     int rc = measure_disk(p, engine, direct, bytes, depth, seconds, &d.rate, err);
     if (rc < 0) return rc;
     to->disk[to->n_disk++] = d;
     return wr_probe_step(p, err);
+}
+
+static bool comes_before(const struct wr_profile_disk *a, const struct wr_profile_disk *b)
+{
+    if (a->direct != b->direct) return a->direct;
+    if (a->bytes != b->bytes) return a->bytes < b->bytes;
+    return a->depth < b->depth;
+}
+
+static void sort_surface(struct wr_profile *to)
+{
+    for (uint32_t i = 1; i < to->n_disk; i++)
+        for (uint32_t j = i; j > 0 && comes_before(&to->disk[j], &to->disk[j - 1]); j--) {
+            const struct wr_profile_disk d = to->disk[j];
+            to->disk[j] = to->disk[j - 1];
+            to->disk[j - 1] = d;
+        }
 }
 
 static const char *const engines[] = {"uring", "pread"};
@@ -145,6 +172,7 @@ static int measure_surface(struct wr_probe *p, bool direct, double seconds, weir
 {
     const size_t first = p->uring ? 0 : 1;
     int rc = 0;
+    p->disk_begin_ns = wr_clock_ns();
     for (size_t s = 0; s < LENGTH(sizes); s++)
         for (size_t d = 0; d < LENGTH(depths); d++)
             for (size_t e = first; e < LENGTH(engines) && rc == 0; e++) rc = measure_point(p, engines[e], direct, sizes[s], depths[d], seconds, err);
@@ -153,11 +181,15 @@ static int measure_surface(struct wr_probe *p, bool direct, double seconds, weir
     /* Once more, a while later: the better rate is the one that less disturbed. */
     for (uint32_t i = 0; i < p->profile->n_disk && rc == 0; i++) {
         struct wr_profile_disk *d = &p->profile->disk[i];
-        double rate;
-        rc = measure_disk(p, d->engine, d->direct, d->bytes, d->depth, seconds, &rate, err);
+        double rate = 0;
+        if (!too_slow(p, d->bytes, d->depth)) rc = measure_disk(p, d->engine, d->direct, d->bytes, d->depth, seconds, &rate, err);
         if (rc == 0 && rate > d->rate) d->rate = rate;
         if (rc == 0) rc = wr_probe_step(p, err);
     }
+    if (rc == 0 && p->n_left_out > 0)
+        wr_log(&p->log, WEIR_LOG_WARN, "%s: the disk is slow or busy: %u of its %u points were left out", wr_file_label(p->o->folder), p->n_left_out,
+            p->n_left_out + p->profile->n_disk);
+    sort_surface(p->profile);
     return rc;
 }
 
@@ -299,7 +331,7 @@ int wr_tool_probe(const wr_probe_options *o, json_t **out, weir_err *err)
     struct wr_profile *profile = wr_mem_alloc(wr_engine_host_ledger(), WR_ACCOUNT_PROCESS, sizeof *profile, err);
     int rc = p == NULL || profile == NULL ? WEIR_E_NOMEM : 0;
     if (rc < 0) goto out;
-    const uint64_t begin = wr_clock_ns();
+    p->begin_ns = wr_clock_ns();
     wr_ledger_init(&p->ledger);
     p->o = o;
     p->profile = profile;
@@ -309,7 +341,7 @@ int wr_tool_probe(const wr_probe_options *o, json_t **out, weir_err *err)
     rc = measure(p, err);
     clock_gettime(CLOCK_REALTIME, &now);
     profile->taken = now.tv_sec;
-    p->seconds = (double)(wr_clock_ns() - begin) * 1e-9;
+    p->seconds = (double)(wr_clock_ns() - p->begin_ns) * 1e-9;
     if (rc == 0) {
         weir_err why;
         if (wr_engine_profile_store(profile, stored, &why) < 0) {

@@ -37,12 +37,16 @@ struct wr_probe {
     uint64_t data_bytes, bytes_read, bytes_written;
     uint64_t memory_bytes; /* that the probe may take */
     bool uring;
+    uint64_t begin_ns, disk_begin_ns;
+    uint32_t n_left_out;    /* points of the disk's surface */
     uint32_t done, n_steps; /* for the progress: measurements */
     double seconds;         /* it took */
 };
 
 /* One more measurement is done. WEIR_E_CANCELLED when it is to end. */
 int wr_probe_step(struct wr_probe *, weir_err *);
+/* Whether more time went by than there was. */
+bool wr_probe_late(const struct wr_probe *);
 /* Measurements of probe_compute.c for a machine with so many numbers of threads. */
 uint32_t wr_probe_compute_steps(uint32_t n_threads);
 int wr_probe_compute_open(struct wr_probe *, weir_err *);

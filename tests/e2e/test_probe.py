@@ -69,7 +69,11 @@ def test_surface(probe):
     disk = about["disk"]
     rates = {(row["engine"], row["direct"], row["bytes"], row["depth"]): row["rate"] for row in disk["surface"]}
     assert len(rates) == len(disk["surface"])
-    assert {depth for _, _, _, depth in rates} == {1, 4, 8, 16} and {size for _, _, size, _ in rates} >= {65536, 262144, 524288, MIB, 2 * MIB, 4 * MIB}
+    assert list(rates) == sorted(rates, key=lambda key: (not key[1], key[2], key[3]))
+    if not any("left out" in line for line in about["warnings"]):  # the disk is slow or busy
+        for engine in {engine for engine, *_ in rates}:
+            points = {(size, depth) for e, direct, size, depth in rates if e == engine and direct == disk["direct"]}
+            assert points >= {(size, depth) for size in (65536, 262144, 524288, MIB, 2 * MIB, 4 * MIB) for depth in (1, 4, 8, 16)}
     assert ("pread", disk["direct"], MIB, 8) in rates
     engine = "uring" if any(engine == "uring" for engine, *_ in rates) else "pread"
     assert disk["rate"] == pytest.approx(rates[engine, disk["direct"], MIB, 8], rel=1e-6)
