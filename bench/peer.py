@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by the programs of bench/: models by name, the weir command, and llama.cpp."""
+"""Shared by the programs of bench/: models by name, the weir command, memory cgroups, and llama.cpp."""
 import json
 import os
 import pathlib
@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 from record import machine
 
@@ -33,6 +34,44 @@ def model_file(name):
     if not path.exists() and subprocess.run([WEIR, "synth", name, "--type", "q4_0", "-o", path], check=False).returncode != 0:
         raise Failed(f"there is no model {name}")
     return path
+
+
+class Cgroup:
+    """A memory limit for one child: cgroup v1 or v2, whichever the machine has."""
+
+    def __init__(self, limit):
+        v1 = pathlib.Path("/sys/fs/cgroup/memory")
+        self.path = (v1 if v1.is_dir() else pathlib.Path("/sys/fs/cgroup")) / f"weir-bench-{os.getpid()}"
+        self.path.mkdir()
+        (self.path / ("memory.limit_in_bytes" if v1.is_dir() else "memory.max")).write_text(str(limit))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for _ in range(50):
+            try:
+                self.path.rmdir()
+                return
+            except OSError:
+                time.sleep(0.1)
+
+    def enter(self):
+        (self.path / "cgroup.procs").write_text(str(os.getpid()))
+
+
+def drop_caches():
+    os.sync()
+    pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
+
+
+def with_priority(setting):
+    return setting + (f", nice {os.nice(0)}" if os.nice(0) else "")
+
+
+def short(model):
+    """How ids name a model: 8b, smollm2-135m."""
+    return model.stem.removeprefix("synth-").removesuffix("-q4_0")
 
 
 def weir(*arguments, cgroup=None):
