@@ -74,7 +74,7 @@ static const char *rate_text(double rate, const char *unit, char text[32])
     return text;
 }
 
-/* What a benchmark says beyond the columns of the table; whole numbers are bytes. */
+/* What decode says beyond the columns of the table; whole numbers are bytes. (Of the others, the shape says it.) */
 static void print_more(struct wr_cli_out *out, const json_t *more)
 {
     const char *name, *between = "  ";
@@ -107,7 +107,7 @@ static void print_row(struct bench *b, const wr_bench_row *row)
     wr_cli_printf(out, "%-16s %-6s %6llu %16s %16s %-7s %6s %8.3f ms %8.3f ms %6.1f %%  %s%s\n", row->shape, row->format, (unsigned long long)row->m,
         rate_text(row->rate, row->unit, rate), ceiling, row->bound ? row->bound : "", ratio, row->seconds_compute * 1e3, row->seconds_end_to_end * 1e3,
         row->spread * 100, verdict(row, text), row->noisy ? ", noisy" : "");
-    print_more(out, row->more);
+    if (!strcmp(row->unit, "tokens/s")) print_more(out, row->more);
 }
 
 /* Every member, in the order of the columns of the TSV. */

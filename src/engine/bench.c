@@ -245,6 +245,9 @@ int wr_bench_emit(struct wr_bench *b, wr_bench_row *row, weir_err *err)
 {
     if (b->team != NULL) row->threads = wr_team_size(b->team);
     row->isa = b->kernels->level;
+    const double all[] = {row->rate, row->ceiling, row->median, row->spread, row->seconds_compute, row->max_rel_error};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!isfinite(all[i])) return wr_err(err, WEIR_E_NONFINITE, "bench %s %s %s: a figure is not finite", b->o->what, row->shape, row->format);
     return b->row_fn(b->row_user, row, err);
 }
 

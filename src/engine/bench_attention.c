@@ -101,7 +101,7 @@ static int run(void *arg, double *compute_seconds, weir_err *err)
 static double rounded(enum wr_kv_type type, float x) { return type == WR_KV_F16 ? (double)wr_f32_from_f16(wr_f16_from_f32(x)) : (double)x; }
 
 /* One head of one checked row in double precision. What f32 explains: a score is off by at most (D + 4) u sum |q k|, its exponential by as much
- * and 32 u, and sums over n keys by 2 n u; each relative to sum p |v|. */
+ * and 32 u, and each of two sums over n keys by 8 standard deviations, 8 sqrt(n) u; relative to sum p |v|. */
 static void check_head(struct attention *a, uint32_t i, uint32_t head, uint32_t member)
 {
     const struct wr_hparams *hp = &a->model.hp;
@@ -133,7 +133,7 @@ static void check_head(struct attention *a, uint32_t i, uint32_t head, uint32_t 
             spread[d] += p * fabs(v);
         }
     }
-    double relative = 0x1p-24 * (2 * (magnitude * (dim + 4.0) + 32) + 2.0 * n + 64);
+    double relative = 0x1p-24 * (2 * (magnitude * (dim + 4.0) + 32) + 16 * sqrt(n) + 64);
     for (uint32_t d = 0; d < dim; d++) {
         double y = want[d] / sum, error = fabs((double)got[d] - y), allowed = relative * spread[d] / sum;
         a->max_error[member] = fmax(a->max_error[member], error);

@@ -103,7 +103,7 @@ static int open_model(struct wr_bench *b, const char *shape, const struct wr_qua
     if (rc < 0) return rc;
     if (o->began != NULL) o->began(path);
     options.memory_bytes = b->budget_bytes;
-    options.process_bytes += b->cold.bytes + (16u << 20); /* what the harness has beside the engine */
+    options.process_bytes += b->cold.bytes + (16u << 20) + ((uint64_t)b->n_threads << 17); /* what the harness has beside the engine */
     options.n_ctx = options.n_chunk = max_m;
     options.n_threads = wr_team_size(b->team);
     rc = weir_plan_open(&plan, path, &options, err);

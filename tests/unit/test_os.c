@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <pthread.h>
+#include <sched.h>
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -253,6 +255,43 @@ static void test_cpu_name(void **state)
     expect_cpu("model name\t: \n", machine);
 }
 
+static void caches(void **state)
+{
+    assert_int_equal(wr_os_cache_bytes(root), 0); /* it does not say */
+    put("/sys/devices/system/cpu/cpu0/cache/index0/size", "48K\n");
+    put("/sys/devices/system/cpu/cpu0/cache/index1/size", "2048K\n");
+    assert_int_equal(wr_os_cache_bytes(root), 2048 << 10);
+    put("/sys/devices/system/cpu/cpu0/cache/index2/size", "491520K\n");
+    assert_int_equal(wr_os_cache_bytes(root), 480ull << 20);
+    put("/sys/devices/system/cpu/cpu0/cache/index2/size", "99999999999999999999999K\n"); /* no size of a cache */
+    assert_int_equal(wr_os_cache_bytes(root), 2048 << 10);
+}
+
+static void *busy(void *until)
+{
+    while (wr_clock_ns() < *(uint64_t *)until) {}
+    return NULL;
+}
+
+/* Three threads that share one CPU are kept waiting two thirds of their time; a thread alone that sleeps waits for nothing. */
+static void waiting(void **state)
+{
+    cpu_set_t before, one;
+    pthread_t thread[2];
+    if (access("/proc/self/schedstat", R_OK) != 0) skip();
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    CPU_ZERO(&one);
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &before) && CPU_COUNT(&one) == 0) CPU_SET(i, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    uint64_t waited = wr_os_waited_ns(), until = wr_clock_ns() + 300000000;
+    for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&thread[i], NULL, busy, &until), 0);
+    while (wr_clock_ns() < until - 50000000) {} /* the others are still there: a thread that ended is not counted */
+    assert_true(wr_os_waited_ns() - waited > 200000000);
+    for (int i = 0; i < 2; i++) pthread_join(thread[i], NULL);
+    sched_setaffinity(0, sizeof before, &before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -263,7 +302,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(containers, begin, end),
         cmocka_unit_test_setup_teardown(quotas, begin, end),
         cmocka_unit_test_setup_teardown(test_cpu_name, begin, end),
+        cmocka_unit_test_setup_teardown(caches, begin, end),
         cmocka_unit_test(this_process),
+        cmocka_unit_test(waiting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
