@@ -66,6 +66,7 @@ typedef struct weir_options {
     uint64_t ring_bytes;    /* diagnostics; WEIR_AUTO */
     uint64_t extent_bytes;  /* diagnostics; WEIR_AUTO */
     uint64_t process_bytes; /* the constant account of the process: 12 MiB unless the host needs more */
+    uint64_t header_bytes;  /* what may be kept of a header, for a plan of a budget that the process does not have; 0: what the budget leaves */
     weir_log_fn *log;
     void *log_user;
     weir_progress_fn *progress;

@@ -224,6 +224,7 @@ def test_c5_merges(give, content):
     for bad in ("absent word", "nospace", " e t", "e ", ""):
         give(changed(content, tokenizer__ggml__merges=Value(ARRAY, (STRING, [*merges[:3], bad, *merges[3:]]))), 1, "merge")
     give(changed(content, tokenizer__ggml__merges=Value(ARRAY, (U8, [1] * len(merges)))), 1, "tokenizer.ggml.merges")
+    give(changed(content, tokenizer__ggml__merges=None), 1, "tokenizer.ggml.merges", "missing")
 
 
 @pytest.mark.parametrize("key", ["bos", "eos", "eot", "eom", "unknown", "padding", "fim_pad", "fim_rep", "fim_sep"])
