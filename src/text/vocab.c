@@ -208,6 +208,15 @@ int32_t wr_vocab_find_hashed(const struct wr_vocab *v, uint64_t hash, const char
 
 int32_t wr_vocab_find(const struct wr_vocab *v, const char *bytes, size_t n) { return n ? wr_vocab_find_hashed(v, hash_bytes(bytes, n), bytes, n) : -1; }
 
+/* Byte-level: whether text may become this token through its bytes. Control tokens are no text, and a token of the user's prints its spelling, which is
+ * other bytes wherever a byte is spelled as another character. */
+static bool is_made_of_bytes(const struct wr_vocab *v, int32_t id)
+{
+    uint32_t n = v->raw_at[id + 1] - v->raw_at[id];
+    if (!wr_vocab_is_special(v, id)) return true;
+    return !wr_vocab_is_control(v, id) && v->out_at[id + 1] - v->out_at[id] == n && memcmp(v->out + v->out_at[id], v->raw + v->raw_at[id], n) == 0;
+}
+
 int32_t wr_vocab_find_piece(const struct wr_vocab *v, const uint8_t *bytes, size_t n)
 {
     if (n > v->max_out) return -1;
@@ -222,7 +231,7 @@ int32_t wr_vocab_find_piece(const struct wr_vocab *v, const uint8_t *bytes, size
     for (int32_t id; (id = next_candidate(v, h, &slot)) >= 0;) {
         uint32_t length = v->out_at[id + 1] - v->out_at[id];
         if (length == n && memcmp(v->out + v->out_at[id], bytes, n) == 0 && hash_bytes(v->raw + v->raw_at[id], v->raw_at[id + 1] - v->raw_at[id]) == h)
-            return wr_vocab_is_control(v, id) ? -1 : id;
+            return is_made_of_bytes(v, id) ? id : -1;
     }
     return -1;
 }
@@ -395,7 +404,7 @@ int wr_vocab_add_merge(struct wr_vocab *v, const char *bytes, size_t n, weir_err
         if (v->raw_at[id + 1] - v->raw_at[id] == n - 1 && memcmp(text, bytes, n_left) == 0 && memcmp(text + n_left, space + 1, n_right) == 0) result = id;
     }
     if (result < 0) return wr_err(err, WEIR_E_FORMAT, "merge %u '%.*s': its result is no token (tokenizer.ggml.merges)", rank, shown, bytes);
-    if (!wr_bpe_add(&v->bpe, (uint32_t)left, (uint32_t)right, rank, (uint32_t)result))
+    if (is_made_of_bytes(v, result) && !wr_bpe_add(&v->bpe, (uint32_t)left, (uint32_t)right, rank, (uint32_t)result))
         return wr_err(err, WEIR_E_FORMAT, "merge %u: too many merges hash alike; is the file damaged?", rank);
     v->n_merges++;
     return 0;
@@ -440,6 +449,7 @@ int wr_vocab_finish(struct wr_vocab *v, weir_err *err)
         uint8_t text[4] = {(uint8_t)b};
         int32_t word =
             v->by_score ? wr_vocab_find_word(v, text, 1) : wr_vocab_find(v, (const char *)text, (size_t)wr_utf8_encode(wr_vocab_byte_to_cp((uint8_t)b), text));
+        if (!v->by_score && word >= 0 && !is_made_of_bytes(v, word)) word = -1;
         if (b < 128) v->bpe.char_id[b] = word;
         if (v->bpe.byte_id[b] < 0) v->bpe.byte_id[b] = word;
     }
