@@ -71,7 +71,6 @@ static double seconds_of(struct wr_team *team, wr_team_fn *fn, struct run *r)
 
 #define RUN_SECONDS 0.002 /* long against waking a team, short against what else the machine does: the best of many is the undisturbed one */
 #define LEAST_RUNS 5
-#define READ_BYTES ((size_t)16 << 20) /* by a thread in a run, likewise */
 
 double wr_ceiling_mix(const struct wr_kernels *kernels, enum wr_mix what, const struct wr_quant *quant, bool precise, struct wr_team *team, double seconds)
 {
@@ -92,20 +91,17 @@ double wr_ceiling_mix(const struct wr_kernels *kernels, enum wr_mix what, const 
     return best;
 }
 
+/* A run reads all of it: parts of what was just written may still be in a cache, and would be the best. */
 double wr_ceiling_read(const struct wr_kernels *kernels, const void *memory, size_t bytes, struct wr_team *team, double seconds)
 {
-    struct run r = {.level = level_of(kernels), .memory = memory};
+    struct run r = {.level = level_of(kernels), .memory = memory, .bytes = bytes};
     const uint32_t n_threads = team != NULL ? wr_team_size(team) : 1;
-    const size_t part = READ_BYTES * n_threads < bytes ? READ_BYTES * n_threads : bytes; /* one after the other, so that none is in a cache */
-    r.bytes = part;
+    const double read = (double)(bytes / n_threads / 4096 * 4096 * n_threads);
     double best = 0, spent = 0;
     for (uint32_t run = 0; spent < seconds || run < LEAST_RUNS; run++) {
-        if ((size_t)((const uint8_t *)memory + bytes - r.memory) < part) r.memory = memory;
         const double t = seconds_of(team, read_member, &r);
-        const double read = (double)(part / n_threads / 4096 * 4096 * n_threads);
         spent += t;
         if (read > best * t) best = read / t;
-        r.memory += part;
     }
     return best;
 }
