@@ -566,7 +566,7 @@ static int setup(void **state)
         if (n <= 0) return -1;
         at += (uint64_t)n;
     }
-    alarm(280); /* whoever waits for ever is found */
+    alarm(560); /* whoever waits for ever is found */
     return fsync(fd) | close(fd);
 }
 
