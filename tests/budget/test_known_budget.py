@@ -289,7 +289,7 @@ def test_a10_context_grows_with_the_budget(dense, say):
 def test_a11_nothing_is_read_when_it_fits(dense):
     """1.3 times the file: a token more reads nothing more, as the system counts it."""
     budget = int(1.3 * dense.bytes)
-    read = [run_dense(dense, "-c", 512, "--memory", budget, n=n) for n in (2, 34)]
+    read = [run_dense(dense, "-c", 512, "--memory", budget, n=n) for n in (2, 2, 34)][1:]  # the first finds the header in the page cache
     assert all(done.json["io"]["bytes_per_token_disk"] == done.json["io"]["bytes_read_weights"] == 0 for done in read)
     assert read[1].usage["read_bytes"] - read[0].usage["read_bytes"] <= MIB // 4, [done.usage for done in read]
 

@@ -252,6 +252,13 @@ def test_b9_nothing_is_written(dense, shim, tmp_path, share):
     assert not any(list(place.iterdir()) for place in places.values()) and sorted(dense.path.parent.iterdir()) == beside
 
 
+def test_b9_a_context_that_does_not_fit(dense, tmp_path):
+    """Keys and values beyond the budget are refused; none of them goes to a disk in silence."""
+    done = weir_measured("run", dense.path, "hello", *RAW, "-c", 1000000, "--memory", "64M", cwd=tmp_path, expect=3)
+    assert done.usage["write_bytes"] == 0 and not list(tmp_path.iterdir())
+    assert "--memory" in done.err and "-c" in done.err, done.show()
+
+
 # ---- B10 ----
 
 @pytest.mark.parametrize("fault", ({"SHORT": 1}, {"EINTR": 3}, {"SHORT": 1, "EINTR": 2}), ids=str)

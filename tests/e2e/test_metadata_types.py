@@ -11,14 +11,17 @@ from gguf import GGUFValue, GGUFValueType as V
 LLAMA = (
     "block_count", "embedding_length", "feed_forward_length", "context_length", "attention.head_count", "attention.head_count_kv", "attention.key_length",
     "attention.value_length", "expert_count", "attention.layer_norm_rms_epsilon", "attention.scale", "rope.freq_base", "rope.dimension_count",
-    "rope.scaling.type", "rope.scaling.factor",
+    "rope.scaling.type", "rope.scaling.factor", "rope.scale_linear", "rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor", "rope.scaling.yarn_ext_factor",
+    "attention.clamp_kqv", "attention.max_alibi_bias", "attention.temperature_scale", "attention.causal", "attn_logit_softcapping", "final_logit_softcapping",
+    "logit_scale", "residual_scale", "embedding_scale", "use_parallel_residual", "vocab_size",
 )
 GEMMA3 = ("attention.sliding_window", "attention.sliding_window_pattern", "attention.key_length_swa", "rope.freq_base_swa", "final_logit_softcapping")
 TOKENIZER = (
     "model", "pre", "tokens", "merges", "token_type", "bos_token_id", "eos_token_id", "eot_token_id", "eom_token_id", "unknown_token_id", "padding_token_id",
     "fim_pad_token_id", "fim_rep_token_id", "fim_sep_token_id", "add_bos_token", "add_eos_token", "add_space_prefix", "scores",
 )
-GENERAL = ("general.architecture", "general.alignment", "general.type", "general.quantization_version", "split.count", "tokenizer.chat_template")
+GENERAL = ("general.architecture", "general.alignment", "general.type", "general.quantization_version", "general.name", "split.count", "split.no", "split.tensors.count",
+    "tokenizer.chat_template")
 KEYS = (*GENERAL, *(f"llama.{key}" for key in LLAMA), *(f"gemma3.{key}" for key in GEMMA3), *(f"tokenizer.ggml.{key}" for key in TOKENIZER))
 TYPES = tuple(V)
 LIMITS = {V.UINT8: (0, 255), V.INT8: (-128, 127), V.UINT16: (0, 65535), V.INT16: (-32768, 32767)}

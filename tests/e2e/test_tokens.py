@@ -284,7 +284,7 @@ LONG = {
 
 @pytest.mark.parametrize("name", LONG)
 def test_d2_long_runs(tokenizer, tmp_path, name, say):
-    """4 MB of one kind: no crash on a stack of 256 KiB, and twice the ids of 2 MB."""
+    """4 MB of one kind: no crash on a stack of 256 KiB, twice the ids of 2 MB, and processor time that no quadratic work could keep to."""
     unit, ids = LONG[name].encode(), []
     for size in (2_000_000, 4_000_000):
         (tmp_path / "text").write_bytes(unit * (size // len(unit)))
@@ -292,6 +292,7 @@ def test_d2_long_runs(tokenizer, tmp_path, name, say):
         ids.append(done.out.count(b" ") + 1)
     say(f"measured: tokenize 4 MB of {name}, {tokenizer.name}: {done.usage['cpu']:.2f} s of processor time, {ids[1]} ids")
     assert abs(ids[1] - 2 * ids[0]) <= 4
+    assert done.usage["cpu"] < 20
 
 
 MOST = 2000  # instructions a byte: the most seen is 1,750, and 5 MB/s at 10^10 instructions/s
