@@ -43,6 +43,17 @@ int wr_bench_word(const char **list, char word[48], const char *option, weir_err
 
 static int too_many(const char *option, weir_err *err) { return wr_err(err, WEIR_E_USAGE, "--%s: more than %d words", option, WR_BENCH_LIST); }
 
+int wr_bench_words(const char *list, const char *option, char out[][48], uint32_t *n, weir_err *err)
+{
+    char word[48];
+    int rc;
+    for (*n = 0; (rc = wr_bench_word(&list, word, option, err)) > 0; ++*n) {
+        if (*n == WR_BENCH_LIST) return too_many(option, err);
+        memcpy(out[*n], word, sizeof word);
+    }
+    return rc == 0 && *n == 0 ? wr_err(err, WEIR_E_USAGE, "--%s: the list is empty", option) : rc;
+}
+
 static bool numbers(const char *s, uint32_t n, uint64_t max, uint32_t *out)
 {
     for (uint32_t i = 0; i < n; i++) {

@@ -46,6 +46,7 @@ struct wr_bench {
 #define WR_BENCH_LIST 32
 /* The next word: 1; 0 at the end of the list, or an error. */
 int wr_bench_word(const char **list, char word[48], const char *option, weir_err *err);
+int wr_bench_words(const char *list, const char *option, char out[][48], uint32_t *n, weir_err *err); /* all of them; at least one */
 /* "4096x4096,2048x5632" as out[*n][n_dims], numbers from 1 to `max`. `form` says in words what is expected. */
 int wr_bench_numbers(const char *list, const char *option, const char *form, uint32_t n_dims, uint64_t max, uint32_t *out, uint32_t *n, weir_err *err);
 int wr_bench_types(const char *list, const struct wr_quant **out, uint32_t *n, weir_err *err); /* NULL: all formats */

@@ -134,8 +134,9 @@ int wr_bench_layer(struct wr_bench *b, weir_err *err)
     uint32_t rows[WR_BENCH_LIST], n_types, n_rows, n_shapes = 0, max_m = 0;
     int rc = wr_bench_types(o->types != NULL ? o->types : "q4_0", types, &n_types, err);
     if (rc == 0) rc = wr_bench_numbers(o->rows != NULL ? o->rows : "128,512,2048", "rows", "a list such as 128,512", 1, WR_MAX_CHUNK, rows, &n_rows, err);
-    while (rc >= 0 && n_shapes < WR_BENCH_LIST && (rc = wr_bench_word(&list, shapes[n_shapes], "shape", err)) > 0)
-        if (!known(shapes[n_shapes++])) rc = wr_err(err, WEIR_E_USAGE, "--shape: there is no shape '%s'; 'weir synth list' prints them", shapes[n_shapes - 1]);
+    if (rc == 0) rc = wr_bench_words(list, "shape", shapes, &n_shapes, err);
+    for (uint32_t s = 0; rc == 0 && s < n_shapes; s++)
+        if (!known(shapes[s])) rc = wr_err(err, WEIR_E_USAGE, "--shape: there is no shape '%s'; 'weir synth list' prints them", shapes[s]);
     for (uint32_t i = 0; rc == 0 && i < n_rows; i++)
         if (rows[i] > max_m) max_m = rows[i];
     for (uint32_t s = 0; s < n_shapes; s++) {

@@ -122,8 +122,8 @@ int wr_bench_router(struct wr_bench *b, weir_err *err)
     struct shape shape[WR_BENCH_LIST];
     uint32_t rows[WR_BENCH_LIST], n_rows, n = 0;
     int rc = wr_bench_numbers(b->o->rows != NULL ? b->o->rows : "1,512", "rows", "a list such as 1,512", 1, MAX_ROWS, rows, &n_rows, err);
-    while (rc >= 0 && n < WR_BENCH_LIST && (rc = wr_bench_word(&list, word[n], "shape", err)) > 0)
-        if ((rc = parse(word[n], &shape[n], err)) == 0) n++;
+    if (rc == 0) rc = wr_bench_words(list, "shape", word, &n, err);
+    for (uint32_t s = 0; rc == 0 && s < n; s++) rc = parse(word[s], &shape[s], err);
     for (uint32_t s = 0; s < n; s++)
         for (uint32_t i = 0; rc == 0 && i < n_rows; i++) rc = one(b, &shape[s], rows[i], err);
     return rc;
