@@ -32,9 +32,29 @@ static const char *bench_name(size_t i)
     return i <= UINT32_MAX ? wr_tool_bench_name((uint32_t)i, &summary, &options) : NULL;
 }
 
+static void list_json(struct wr_cli *cli)
+{
+    const char *name, *summary, *options;
+    json_t *all = json_array();
+    for (uint32_t i = 0; (name = wr_tool_bench_name(i, &summary, &options)); i++) {
+        json_t *taken = json_array();
+        for (const char *s = options; *s; s += strcspn(s, " "), s += strspn(s, " "))
+            if (strncmp(s, "MODEL", 5)) json_array_append_new(taken, json_stringn(s, strcspn(s, " ")));
+        json_array_append_new(
+            all, json_pack("{s:s, s:s, s:b, s:o}", "name", name, "description", summary, "model", !strncmp(options, "MODEL", 5), "options", taken));
+    }
+    wr_cli_json_begin(&cli->out);
+    wr_cli_json_add(&cli->out, "benchmarks", all);
+    wr_cli_json_end(&cli->out);
+}
+
 static void list(struct wr_cli *cli)
 {
     const char *name, *summary, *options;
+    if (cli->json) {
+        list_json(cli);
+        return;
+    }
     for (uint32_t i = 0; (name = wr_tool_bench_name(i, &summary, &options)); i++) {
         wr_cli_printf(&cli->out, "%-10s %s\n           ", name, summary);
         for (const char *s = options; *s; s += strcspn(s, " "), s += strspn(s, " "))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """weir bench: what its rows say, that results are checked, and what it refuses. Nothing here looks at a rate: only at what belongs together."""
 import math
+import re
 import signal
 import subprocess
 import time
@@ -181,6 +182,9 @@ def test_memory_bounds_the_process():
 def test_list():
     text = weir("bench", "list", expect=0).out.decode()
     assert "gemm" in text and "--shape" in text
+    listed = weir_json("bench", "list")["benchmarks"]
+    assert [row["name"] for row in listed if row["model"]] == ["decode"] and all(row["name"] in text and row["description"] in text for row in listed)
+    assert {option for row in listed for option in row["options"]} == set(re.findall(r"--(\S+)", text))
 
 
 def test_interrupt(scratch):
