@@ -226,7 +226,9 @@ int wr_profile_parse(struct wr_profile *p, const char *text, size_t n, weir_err 
             wrong = "more follows";
         text = line_end + 1;
     }
-    return wrong == NULL ? 0 : wr_err(err, WEIR_E_FORMAT, "profile, line %u: %s; measure again with weir probe", number, wrong);
+    if (wrong == NULL) return 0;
+    if (number == 0) return wr_err(err, WEIR_E_FORMAT, "profile: %s; measure again with weir probe", wrong); /* of the whole */
+    return wr_err(err, WEIR_E_FORMAT, "profile, line %u: %s; measure again with weir probe", number, wrong);
 }
 
 /* ---- printing -------------------------------------------------------------------------- */
