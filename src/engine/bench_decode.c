@@ -138,7 +138,9 @@ int wr_bench_decode(struct wr_bench *b, weir_err *err)
     /* The disk is read while no engine is open: together they would need more than the budget. Through the page cache, what is in it would be no reading:
      * the file's pages are dropped. */
     bool streams = plan->plan.n_tape > 0;
-    struct wr_io_probe probe = {.engine = strcmp(plan->options.io, "mmap") == 0 ? "auto" : plan->options.io,
+    char engine[sizeof plan->options.io]; /* the plan is gone before the second measurement */
+    snprintf(engine, sizeof engine, "%s", strcmp(plan->options.io, "mmap") == 0 ? "auto" : plan->options.io);
+    struct wr_io_probe probe = {.engine = engine,
         .direct = plan->catalog.files[0].fd_direct >= 0,
         .bytes = plan->plan.slot_bytes,
         .depth = plan->plan.n_ahead < WR_PAGER_DEPTH ? plan->plan.n_ahead : WR_PAGER_DEPTH,
