@@ -114,8 +114,10 @@ static int open_plan(struct decode *d, weir_plan **plan, weir_err *err)
     if (rc == 0) rc = wr_tool_plan_control(*plan, d->control, err);
     if (rc < 0) return rc;
     const weir_plan_info *info = weir_plan_get(*plan);
-    const char *name = strrchr(o->model, '/');
-    snprintf(d->row.shape, sizeof d->row.shape, "%s", name != NULL && name[1] != '\0' ? name + 1 : o->model);
+    const char *file = (*plan)->catalog.files[0].path, *slash = strrchr(file, '/');
+    snprintf(d->row.shape, sizeof d->row.shape, "%s", slash != NULL ? slash + 1 : file);
+    for (char *c = d->row.shape; *c != '\0'; c++) /* a cell of tables, also on terminals */
+        if ((unsigned char)*c < ' ' || *c == 0x7f) *c = '?';
     snprintf(d->row.format, sizeof d->row.format, "%s", about.quantization);
     d->row.threads = info->n_threads;
     uint64_t needed = 1 + d->n_warm + o->n_runs;
@@ -140,6 +142,11 @@ int wr_bench_decode(struct wr_bench *b, weir_err *err)
     bool streams = plan->plan.n_tape > 0;
     char engine[sizeof plan->options.io]; /* the plan is gone before the second measurement */
     snprintf(engine, sizeof engine, "%s", strcmp(plan->options.io, "mmap") == 0 ? "auto" : plan->options.io);
+    const struct wr_file *largest = plan->catalog.files; /* of the model, which may be a folder or in parts */
+    char path[sizeof largest->path];
+    for (uint32_t i = 1; i < plan->catalog.n_files; i++)
+        if (plan->catalog.files[i].bytes > largest->bytes) largest = &plan->catalog.files[i];
+    memcpy(path, largest->path, sizeof path);
     struct wr_io_probe probe = {.engine = engine,
         .direct = plan->catalog.files[0].fd_direct >= 0,
         .bytes = plan->plan.slot_bytes,
@@ -147,7 +154,7 @@ int wr_bench_decode(struct wr_bench *b, weir_err *err)
         .seconds = PROBE_SECONDS,
         .bytes_total = UINT64_MAX,
         .cancel = b->o->engine.cancel};
-    if (streams) rc = wr_io_probe(b->o->model, &probe, &b->ledger, &d.before.disk, err);
+    if (streams) rc = wr_io_probe(path, &probe, &b->ledger, &d.before.disk, err);
     for (uint32_t i = 0; rc == 0 && i < plan->catalog.n_files; i++) wr_file_drop_cache(&plan->catalog.files[i]);
     if (rc == 0) rc = weir_engine_open(&d.engine, plan, err);
     if (rc < 0) goto done;
@@ -156,7 +163,7 @@ int wr_bench_decode(struct wr_bench *b, weir_err *err)
     if (rc == 0) rc = passes(&d, err);
     weir_session_close(d.session);
     weir_engine_close(d.engine);
-    if (rc == 0 && streams) rc = wr_io_probe(b->o->model, &probe, &b->ledger, &d.after.disk, err);
+    if (rc == 0 && streams) rc = wr_io_probe(path, &probe, &b->ledger, &d.after.disk, err);
     if (rc < 0) goto done;
     wr_bench_ceiling(&d.row, tokens_per_second(&d, &d.before), tokens_per_second(&d, &d.after));
     json_object_set_new(d.row.more, "disk_rate", streams ? json_real(d.before.disk > d.after.disk ? d.before.disk : d.after.disk) : json_null());

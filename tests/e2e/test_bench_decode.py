@@ -81,6 +81,14 @@ def test_rows(half):
         assert row["bound"] == ("memory" if reading == 0 else row["bound"]) and row["ceiling"] <= (1.0001 / reading if reading else math.inf)
 
 
+def test_a_folder_and_an_odd_name(dense, tmp_path):
+    """The model may be a folder. A name is a cell of the table: what would end it, or tell a terminal something, is not in it."""
+    (tmp_path / "odd\tna\nme\x1b.gguf").symlink_to(dense.path)
+    done = weir("bench", "decode", tmp_path, "-c", 16, "--runs", 1, "--memory", dense.bytes // 2, "--tsv", "-", expect=0)
+    head, row = (line.split("\t") for line in done.out.decode().splitlines())
+    assert len(head) == len(row) and row[0] == "odd?na?me?.gguf", done.show()
+
+
 @pytest.mark.parametrize("words, code, said", [
     (("--control", "fifo"), 2, "stripe, stream-all, lru, mmap"),
     (("--control", "lru", "--memory", "1G"), 2, "fits into this budget"),
