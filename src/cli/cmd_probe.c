@@ -207,15 +207,14 @@ int wr_cli_cmd_probe(struct wr_cli *cli, weir_err *err)
     };
     code = wr_tool_probe(&how, &about, err);
     wr_cli_progress_clear(cli);
-    if (code == 0 && cli->json) {
+    if (code == 0 && !cli->json) put_table(&cli->out, about, cli->verbose > 0);
+    if (code == 0 && picture) code = draw(cli, about, picture, err);
+    if (code == 0 && cli->json) { /* or the error alone */
         json_object_set_new(about, "folder", wr_cli_json_string(how.folder));
         json_object_set_new(about, "warnings", wr_cli_json_warnings(cli));
         wr_cli_json_value(&cli->out, about);
         wr_cli_put(&cli->out, "\n", 1);
-    } else if (code == 0) {
-        put_table(&cli->out, about, cli->verbose > 0);
     }
-    if (code == 0 && picture) code = draw(cli, about, picture, err);
     json_decref(about);
     return code;
 }

@@ -135,6 +135,8 @@ def test_table_without_disk_and_store(tmp_path):
     assert "not measured" in text and "not stored" in text and "ceiling" in text and "ratio" in text
     assert re.search(r"Q4_0 +int16 +\d+ +[\d.]+ +[\d.]+ +\d+\.\d\d +[\d.]+ +[\d.-]+ +\d+\.\d\d\n", text)
     assert set(os.listdir("/dev/shm")) == before
+    drawn = weir("probe", "/dev/shm", *SHORT, "--json", "-o", tmp_path / "none.svg", env={"XDG_CACHE_HOME": tmp_path}, expect=1)
+    assert "nothing to draw" in drawn.json["error"]["message"] and not (tmp_path / "none.svg").exists()
 
 
 @pytest.mark.parametrize("seconds", (0.2, 4))
