@@ -183,12 +183,17 @@ const char *wr_cli_bound_name(const weir_plan_info *info)
     return info->bound != WEIR_BOUND_UNKNOWN ? names[info->bound] : info->streamed > 0 ? "disk" : "memory";
 }
 
-static void rates_of_plan(struct wr_cli_out *out, const weir_plan_info *info)
+static void rates_of_plan(const struct wr_cli *cli, struct wr_cli_out *out, const weir_plan_info *info)
 {
+    if (info->decode_predicted <= 0 && info->streamed > 0 && !strcmp(cli->options.io, "mmap")) {
+        wr_cli_printf(out, "rates            unknown: what --io mmap reads is the system's choice\nbound            by %s\n", wr_cli_bound_name(info));
+        return;
+    }
     if (info->decode_predicted <= 0) {
-        const char *slash = strrchr(info->model, '/');
-        wr_cli_printf(out, "rates            unknown: %s; measure it with: weir probe ",
-            info->profile_taken < 0 ? "this machine and file system have no profile" : "the profile lacks what this plan needs");
+        const char *slash = strrchr(info->model, '/'), *level = cli->options.isa;
+        wr_cli_printf(out, "rates            unknown: %s; measure it with: weir probe %s%s%s",
+            info->profile_taken < 0 ? "this machine and file system have no profile" : "the profile lacks what this plan needs", *level ? "--cpu " : "", level,
+            *level ? " " : "");
         wr_cli_printf(out, slash == info->model ? "/" : slash ? "%.*s" : ".", slash ? (int)(slash - info->model) : 0, info->model);
         wr_cli_printf(out, "\nbound            by %s\n", wr_cli_bound_name(info));
         return;
@@ -224,7 +229,7 @@ void wr_cli_report_plan(const struct wr_cli *cli, struct wr_cli_out *out, const 
     char d[32];
     wr_cli_printf(out, "read per token   %s: weights %s, embedding rows %s, keys and values 0 B; floor %s\n", wr_cli_size(info->bytes_per_token, a),
         wr_cli_size(info->streamed, b), wr_cli_size(info->bytes_per_token - info->streamed, c), wr_cli_size(info->floor_bytes_per_token, d));
-    rates_of_plan(out, info);
+    rates_of_plan(cli, out, info);
     accounts_table(out, info, false);
 }
 

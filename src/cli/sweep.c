@@ -3,6 +3,7 @@
 #include "cli/plot.h"
 #include "cli/sweep.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -72,6 +73,8 @@ int wr_sweep_make(struct wr_cli *cli, const char *path, const weir_plan_info *in
     sweep->n = 0;
     sweep->memory = strcmp(over, "memory") == 0;
     if (!sweep->memory && strcmp(over, "ctx") != 0) return wr_err(err, WEIR_E_USAGE, "--sweep: '%.40s' is not memory or ctx", over);
+    if (info->decode_predicted <= 0 && !strcmp(cli->options.io, "mmap"))
+        return wr_err(err, WEIR_E_USAGE, "--sweep: the rates of --io mmap are unknown, what it reads is the system's choice");
     if (info->decode_predicted <= 0)
         return wr_err(err, WEIR_E_FAIL, "--sweep needs the rates of this machine and file system, which are unknown; measure them with weir probe");
     wr_cli_progress_begin(cli, "plan", 0);
@@ -100,8 +103,8 @@ static void make_chart(struct chart *c, const weir_plan_info *info, const struct
     char size[32];
     for (uint32_t i = 0; i < sweep->n; i++) {
         c->x[i] = sweep->memory ? (double)sweep->point[i].budget : (double)sweep->point[i].n_ctx;
-        c->decode[i] = sweep->point[i].decode;
-        c->full[i] = sweep->point[i].decode_full;
+        c->decode[i] = sweep->point[i].decode > 0 ? sweep->point[i].decode : NAN; /* unknown is not 0 */
+        c->full[i] = sweep->point[i].decode_full > 0 ? sweep->point[i].decode_full : NAN;
     }
     snprintf(c->title, sizeof c->title, "%.200s: decode over %s", short_name(info->model), sweep->memory ? "budget" : "context");
     if (sweep->memory)

@@ -60,6 +60,7 @@ def test_unknown(dense, profile, tmp_path):
     plan = weir_json("plan", dense.path, "-c", 256, env=env)
     assert plan["profile_taken"] is None and plan["seconds_per_gib"] is None and set(plan["rates"].values()) == {None} and plan["warnings"] == []
     assert f"weir probe {dense.path.parent}\n" in weir("plan", dense.path, "-c", 256, env=env, expect=0).out.decode()
+    assert f"weir probe --cpu scalar {dense.path.parent}\n" in weir("plan", dense.path, "-c", 256, "--cpu", "scalar", env=env, expect=0).out.decode()
     refused = weir("plan", dense.path, "-c", 256, "--sweep", "memory", env=env, expect=1)
     assert "weir probe" in refused.err
     profile.lines = [line for line in profile.lines if not line.startswith("decode Q4_0")]
@@ -93,6 +94,18 @@ def test_sweep(dense, profile, tmp_path, over):
     assert root.tag == f"{SVG}svg" and root.get("width") == "800" and "tokens/s" in words and "with the context full" in words and "this plan" in words
     shown = weir("plan", dense.path, *flags, "--sweep", over, env=env, expect=0).out.decode("ascii")
     assert "o at the beginning" in shown and "this plan" in shown and max(map(len, shown.splitlines()[-25:])) < 80
+
+
+def test_unknown_is_not_drawn(dense, profile):
+    """Where all fits the rate is known without the disk's; other budgets have none, which is not 0."""
+    profile.lines = [line for line in profile.lines if not line.startswith("disk ")]
+    flags = ("--memory", "1G", "-c", 512, "--sweep", "memory")
+    points = weir_json("plan", dense.path, *flags, env=profile.store())["sweep"]["points"]
+    assert points[0]["decode_predicted"] is None and points[-1]["decode_predicted"] > 0
+    shown = weir("plan", dense.path, *flags, env=profile.store(), expect=0).out.decode().splitlines()
+    (zero,) = (line for line in shown if line.strip().startswith("0 +"))
+    assert not set("ox.") & set(zero), zero
+    assert "mmap" in weir("plan", dense.path, "--memory", dense.bytes // 2, "-c", 512, "--sweep", "memory", "--io", "mmap", env=profile.store(), expect=2).err
 
 
 def test_usage(dense, profile, tmp_path):
