@@ -247,7 +247,9 @@ int wr_bench_measure(struct wr_bench *b, wr_bench_run_fn *run, void *arg, const 
     row->best = stats.best;
     row->seconds_compute = wr_bench_statistics(part, n).median;
     row->rate = work / stats.median;
-    double first = allowed(&before, roof, work, &row->bound), second = allowed(&after, roof, work, &row->bound);
+    const char *bound = NULL;
+    const double first = allowed(&before, roof, work, &row->bound), second = allowed(&after, roof, work, &bound);
+    if (second > first) row->bound = bound;
     wr_bench_uncertainty(row, stats.spread, waited, first, second);
     return 0;
 }

@@ -58,10 +58,10 @@ static double memory_rate(const struct decode *d)
     return wr_ceiling_read(d->b->kernels, e->arena.base, e->arena.bytes, e->team, WR_BENCH_CEILING_SECONDS);
 }
 
-static double tokens_per_second(struct decode *d, const struct rates *r)
+static double tokens_per_second(const struct decode *d, const struct rates *r, const char **bound)
 {
     double disk = d->disk_bytes > 0 ? d->disk_bytes / r->disk : 0, memory = d->memory_bytes / r->memory;
-    d->row.bound = disk > memory ? "disk" : "memory";
+    *bound = disk > memory ? "disk" : "memory";
     return 1 / (disk > memory ? disk : memory);
 }
 
@@ -115,7 +115,7 @@ static int open_plan(struct decode *d, weir_plan **plan, weir_err *err)
     if (rc < 0) return rc;
     const weir_plan_info *info = weir_plan_get(*plan);
     const char *file = (*plan)->catalog.files[0].path, *slash = strrchr(file, '/');
-    snprintf(d->row.shape, sizeof d->row.shape, "%s", slash != NULL ? slash + 1 : file);
+    snprintf(d->row.shape, sizeof d->row.shape, "%.47s", slash != NULL ? slash + 1 : file);
     for (char *c = d->row.shape; *c != '\0'; c++) /* a cell of tables, also on terminals */
         if ((unsigned char)*c < ' ' || *c == 0x7f) *c = '?';
     snprintf(d->row.format, sizeof d->row.format, "%s", about.quantization);
@@ -165,7 +165,10 @@ int wr_bench_decode(struct wr_bench *b, weir_err *err)
     weir_engine_close(d.engine);
     if (rc == 0 && streams) rc = wr_io_probe(path, &probe, &b->ledger, &d.after.disk, err);
     if (rc < 0) goto done;
-    wr_bench_ceiling(&d.row, tokens_per_second(&d, &d.before), tokens_per_second(&d, &d.after));
+    const char *bound[2];
+    const double before = tokens_per_second(&d, &d.before, &bound[0]), after = tokens_per_second(&d, &d.after, &bound[1]);
+    wr_bench_ceiling(&d.row, before, after);
+    d.row.bound = bound[after > before];
     json_object_set_new(d.row.more, "disk_rate", streams ? json_real(d.before.disk > d.after.disk ? d.before.disk : d.after.disk) : json_null());
     json_object_set_new(d.row.more, "memory_rate", json_real(d.before.memory > d.after.memory ? d.before.memory : d.after.memory));
     rc = wr_bench_emit(b, &d.row, err);
