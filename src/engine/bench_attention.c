@@ -69,7 +69,8 @@ static void fill_kv_member(void *arg, uint32_t member, uint32_t n_members)
     struct attention *a = arg;
     const struct wr_hparams *hp = &a->model.hp;
     float k[WR_MAX_HEAD_DIM], v[WR_MAX_HEAD_DIM];
-    for (uint32_t block; (block = atomic_fetch_add(&a->next, WR_KV_BLOCK)) < a->depth;) {
+    const volatile int *cancel = a->b->o->engine.cancel;
+    for (uint32_t block; (block = atomic_fetch_add(&a->next, WR_KV_BLOCK)) < a->depth && (cancel == NULL || *cancel == 0);) {
         for (uint32_t position = block; position < block + WR_KV_BLOCK && position < a->depth; position++) {
             for (uint32_t h = 0; h < hp->n_head_kv; h++) {
                 struct wr_ref key = wr_kv_keys(&a->kv, 0, h, position, 1), value = wr_kv_values(&a->kv, 0, h, position, 1);
