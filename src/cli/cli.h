@@ -105,6 +105,7 @@ const volatile int *wr_cli_cancel(void); /* the signal's number; 0: none */
 void wr_cli_cancel_reset(void);
 /* A file that the second signal removes on its way out; NULL: none. */
 void wr_cli_doomed_file(const char *path);
+void wr_cli_doomed_model(const char *path); /* one more, of a command that makes a model beside the file that it writes */
 
 /* ---- JSON (json.c) --------------------------------------------------------------------- */
 

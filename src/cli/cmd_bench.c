@@ -249,7 +249,7 @@ static int measure(struct bench *b, weir_err *err)
     b->how.depths = args->value[WR_CLI_DEPTH];
     b->how.kv = args->value[WR_CLI_KV];
     b->how.seconds = (double)seconds;
-    b->how.began = wr_cli_doomed_file;
+    b->how.began = wr_cli_doomed_model;
     b->how.control = args->value[WR_CLI_CONTROL];
     b->how.n_runs = (uint32_t)runs;
     const char *tsv = args->value[WR_CLI_TSV];

@@ -5,12 +5,13 @@
 #include <unistd.h>
 
 static volatile int cancel;
-static const char *volatile doomed;
+static const char *volatile doomed, *volatile doomed_model;
 
 static void on_signal(int number)
 {
     if (cancel) {
         if (doomed) unlink(doomed);
+        if (doomed_model) unlink(doomed_model);
         _exit(130);
     }
     cancel = number;
@@ -32,3 +33,4 @@ void wr_cli_signals_init(void)
 const volatile int *wr_cli_cancel(void) { return &cancel; }
 void wr_cli_cancel_reset(void) { cancel = 0; }
 void wr_cli_doomed_file(const char *path) { doomed = path; }
+void wr_cli_doomed_model(const char *path) { doomed_model = path; }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/os.h"
 #include "engine/bench.h"
@@ -80,6 +81,18 @@ static int one(struct wr_bench *b, weir_engine *e, const char *shape, const stru
     return rc;
 }
 
+/* A name that is not there, in a folder where others may write too: a link that somebody put there would be followed. */
+static int free_name(char *path, size_t size, const char *folder, weir_err *err)
+{
+    struct stat there;
+    for (unsigned i = 0; i < 100; i++) {
+        if (snprintf(path, size, "%s/weir-bench-%ld-%u.gguf", folder, (long)getpid(), i) >= (int)size)
+            return wr_err(err, WEIR_E_OPEN, "TMPDIR is longer than %zu bytes; name another folder", size);
+        if (lstat(path, &there) != 0) return 0;
+    }
+    return wr_err(err, WEIR_E_OPEN, "%s: is there, and 99 like it; remove them or set TMPDIR", wr_file_label(path));
+}
+
 /* An engine that holds the model and room for passes of max_m rows. The file is gone once it is open. */
 static int open_model(struct wr_bench *b, const char *shape, const struct wr_quant *quant, uint32_t max_m, weir_engine **engine, weir_err *err)
 {
@@ -89,7 +102,8 @@ static int open_model(struct wr_bench *b, const char *shape, const struct wr_qua
     weir_options options = o->engine;
     weir_plan *plan = NULL;
     if (folder == NULL || folder[0] == '\0') folder = "/tmp";
-    snprintf(path, sizeof path, "%.400s/weir-bench-%ld.gguf", folder, (long)getpid());
+    int rc = free_name(path, sizeof path, folder, err);
+    if (rc < 0) return rc;
     const wr_synth_options synth = {.shape = shape,
         .out = path,
         .type = quant->name,
@@ -99,7 +113,7 @@ static int open_model(struct wr_bench *b, const char *shape, const struct wr_qua
         .progress_user = options.progress_user,
         .cancel = options.cancel,
         .began = o->began};
-    int rc = wr_tool_synth(&synth, err);
+    rc = wr_tool_synth(&synth, err);
     if (rc < 0) return rc;
     if (o->began != NULL) o->began(path);
     options.memory_bytes = b->budget_bytes;
