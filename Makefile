@@ -26,7 +26,7 @@ PROMPT ?= $(PROMPT_$(MODEL))
 all: deps build ## (the default) installs what is missing and builds $(BUILD)/weir
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | sed 's|$$(BUILD)|$(BUILD)|' | expand -t 14
 
 deps: ## installs what the build needs (Debian, as root or with sudo)
 	@tools/install-deps build
@@ -56,7 +56,7 @@ demo: all ## fetches a model and lets it answer in a part of its size: MODEL=, P
 	echo "the command is $(BUILD)/weir ('make install' for all users); go on with: $(BUILD)/weir $(GO_ON_$(MODEL))" >&2
 
 # Unit, kernels, faults, end to end, sanitizers, valgrind, fuzzing, lint.
-check: deps deps-test ## runs every test
+check: deps deps-test ## runs every test (takes long)
 	@tests/run all
 
 check-full: deps deps-test ## the same and the tests on the large real models (700 MB to fetch)
@@ -72,12 +72,16 @@ lint: ## the conventions
 install: all ## installs command, library, header and pkg-config file: PREFIX=, DESTDIR=
 	@meson configure $(BUILD) --prefix="$(PREFIX)" --libdir=lib >/dev/null
 	$(call ninja,installed)
-	@meson install -C $(BUILD) --quiet --no-rebuild
+	@meson install -C $(BUILD) --quiet --no-rebuild >$(BUILD)/install.txt 2>&1 || { grep '^[A-Za-z]*Error: ' $(BUILD)/install.txt >&2 || cat $(BUILD)/install.txt >&2; \
+	echo "not installed in $(DESTDIR)$(PREFIX): install as root, or in a folder of yours, such as PREFIX=$$HOME/w" >&2; exit 1; }
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 	@echo "installed in $(DESTDIR)$(PREFIX): bin/weir, lib/libweir.so, lib/libweir.a, include/weir/, lib/pkgconfig/weir.pc"
 
 uninstall: ## removes what the last 'make install' installed
-	@ninja -C $(BUILD) --quiet uninstall
+	@[ -f $(BUILD)/build.ninja ] || { echo "uninstall: there is no $(BUILD), which knows what was installed: 'make install' as then, and again" >&2; exit 1; }
+	@ninja -C $(BUILD) --quiet uninstall >$(BUILD)/uninstall.txt 2>&1 || { cat $(BUILD)/uninstall.txt >&2; exit 1; }
+	@sed -n '/No such file/d; s|^Deleted: /|removed /|p; s/^Could not delete /not removed: /p' $(BUILD)/uninstall.txt | grep . || \
+	echo "what the last 'make install' installed is no longer there"
 
 format: ## clang-format
 	@clang-format -i $$(git ls-files '*.c' '*.h')
