@@ -14,9 +14,9 @@ int wr_sweep_point(const struct wr_cli *cli, const char *path, uint64_t budget, 
     weir_plan *plan;
     options.log = NULL;
     options.progress = NULL;
-    /* This process has the budget that was given, whatever it plans for. */
+    /* This process has the budget that was given, whatever it plans for; and it has read the header once. */
     uint64_t have = options.memory_bytes, process = options.process_bytes;
-    if (have > 0) options.header_bytes = have > 2 * process ? have - process : process;
+    if (have > 0) options.header_bytes = have > 2 * process ? have - process : process / 2;
     if (budget > 0) options.memory_bytes = budget;
     options.n_ctx = n_ctx;
     if (*wr_cli_cancel() != 0) return wr_err(err, WEIR_E_CANCELLED, "interrupted");

@@ -60,9 +60,9 @@ static int read_vocab_config(weir_plan *p, weir_err *err)
         return wr_err(err, WEIR_E_FORMAT, "%s: key tokenizer.ggml.merges is not an array of up to 2^24 strings", path);
     if (types != NULL && (types->type != WR_META_ARRAY || types->count != tokens->count || (types->element != WR_META_I32 && types->element != WR_META_U32)))
         return wr_err(err, WEIR_E_FORMAT, "%s: key tokenizer.ggml.token_type is not an array of %llu integers", path, (unsigned long long)tokens->count);
-    /* Without them every text would fall into single bytes: another text for the model, and nobody told. An empty array says so on purpose. */
     if (merges == NULL && strcmp(v->model, "gpt2") == 0)
-        return wr_err(err, WEIR_E_FORMAT, "%s: key tokenizer.ggml.merges is missing; a tokenizer of model gpt2 cannot do without", path);
+        wr_log(
+            &p->log, WEIR_LOG_WARN, "%s: key tokenizer.ggml.merges is missing: text falls into single bytes, which is not what the model was trained on", path);
     v->n_tokens = (uint32_t)tokens->count;
     v->n_merges = merges != NULL && !wr_vocab_has_scores(v) ? (uint32_t)merges->count : 0;
     v->token_bytes = tokens->bytes > 8 * tokens->count ? tokens->bytes - 8 * tokens->count : 0;
