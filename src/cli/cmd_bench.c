@@ -57,8 +57,10 @@ static void list(struct wr_cli *cli)
     }
     for (uint32_t i = 0; (name = wr_tool_bench_name(i, &summary, &options)); i++) {
         wr_cli_printf(&cli->out, "%-10s %s\n           ", name, summary);
-        for (const char *s = options; *s; s += strcspn(s, " "), s += strspn(s, " "))
-            wr_cli_printf(&cli->out, strncmp(s, "MODEL", 5) ? " --%.*s" : " %.*s", (int)strcspn(s, " "), s);
+        for (const char *s = options; *s; s += strcspn(s, " "), s += strspn(s, " ")) {
+            wr_cli_printf(&cli->out, strncmp(s, "MODEL", 5) ? " --" : " ");
+            wr_cli_put(&cli->out, s, strcspn(s, " "));
+        }
         wr_cli_put(&cli->out, "\n", 1);
     }
 }
