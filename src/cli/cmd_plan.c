@@ -81,7 +81,9 @@ int wr_cli_cmd_plan(struct wr_cli *cli, weir_err *err)
     int code = wr_cli_model_path(cli, &path, &next, err);
     if (code == 0) code = wr_cli_no_more_arguments(cli, next, err);
     const bool sweeps = cli->args.count[WR_CLI_SWEEP];
-    if (code == 0 && cli->args.count[WR_CLI_OUT] && !sweeps) code = wr_err(err, WEIR_E_USAGE, "-o is the picture of --sweep memory or --sweep ctx; give one");
+    const bool asked = cli->args.count[WR_CLI_OUT] && !cli->args.from_environment[WR_CLI_OUT]; /* the environment says it to all commands */
+    if (code == 0 && asked && !sweeps)
+        code = wr_err(err, WEIR_E_USAGE, "-o is the picture of --sweep memory or --sweep ctx; give one");
     if (code == 0) code = wr_cli_engine_options(cli, err);
     if (code == 0) code = weir_plan_open(&plan, path, &cli->options, err);
     wr_cli_progress_clear(cli);
@@ -90,7 +92,7 @@ int wr_cli_cmd_plan(struct wr_cli *cli, weir_err *err)
     const weir_plan_info *info = weir_plan_get(plan);
     if (cli->args.count[WR_CLI_TAPE]) code = write_tape(cli, plan, cli->args.value[WR_CLI_TAPE], err);
     if (code == 0 && sweeps) code = wr_sweep_make(cli, path, info, &sweep, err);
-    if (code == 0 && cli->args.count[WR_CLI_OUT]) code = wr_sweep_svg(cli, info, &sweep, cli->args.value[WR_CLI_OUT], err);
+    if (code == 0 && sweeps && cli->args.count[WR_CLI_OUT]) code = wr_sweep_svg(cli, info, &sweep, cli->args.value[WR_CLI_OUT], err);
     if (code) goto done;
     advise_context(cli, path, info, &better);
     if (cli->json) {

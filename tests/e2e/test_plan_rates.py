@@ -112,6 +112,8 @@ def test_usage(dense, profile, tmp_path):
     env = profile.store()
     assert "memory or ctx" in weir("plan", dense.path, "--sweep", "budget", env=env, expect=2).err
     assert "--sweep" in weir("plan", dense.path, "-o", tmp_path / "x.svg", env=env, expect=2).err
+    weir("plan", dense.path, env={**env, "WEIR_OUT": tmp_path / "x.svg"}, expect=0)  # said to all commands
+    assert not (tmp_path / "x.svg").exists()
     assert weir("plan", dense.path, "--sweep", "memory", "-o", dense.path, env=env, expect=5).out == b"" and dense.path.stat().st_size == dense.bytes
 
 
