@@ -15,6 +15,7 @@ enum {
     SAMPLES = 128,
     LEAST_RUNS = 3,
     ITEM_BYTES = 256 << 10, /* of weights, as in a plan */
+    LEAST_WEIGHTS = 16 << 20,
     FILL_ROWS = 32,         /* rows of a format that differ; they come again and again */
     SPAN_TILES = WR_SPAN / WR_TILE,
     ROUNDS = 2, /* of everything, some seconds apart: the better is what less disturbed */
@@ -70,6 +71,9 @@ int wr_probe_compute_open(struct wr_probe *p, weir_err *err)
     const uint64_t x_bytes = (uint64_t)WR_PROBE_M * WR_PROBE_K * sizeof(float), y_bytes = (uint64_t)WR_PROBE_M * WR_PROBE_ROWS * sizeof(float);
     c->member_bytes = member_bytes();
     const uint64_t beside = x_bytes + y_bytes + act_bytes(false) + act_bytes(true) + c->member_bytes * n_threads + 16 * WR_ARENA_ALIGN;
+    if (p->memory_bytes < beside + LEAST_WEIGHTS)
+        return wr_err(err, WEIR_E_BUDGET, "%llu bytes of memory may be taken, %u threads need %llu; free memory or raise the limit",
+            (unsigned long long)p->memory_bytes, n_threads, (unsigned long long)(beside + LEAST_WEIGHTS));
     c->weights_bytes = wr_round_down(p->memory_bytes - beside, WR_ARENA_ALIGN);
     int rc = wr_arena_open(&c->arena, beside + c->weights_bytes, err);
     if (rc < 0) return rc;
@@ -222,6 +226,9 @@ static void move(struct job *j, size_t *at, size_t bytes)
     *at += bytes;
 }
 
+/* Where a run takes long, as at the level scalar, one is enough once the time is over. */
+static uint32_t least_runs(const struct wr_probe *p) { return wr_probe_late(p) ? 1 : LEAST_RUNS; }
+
 /* Weights or multiply-adds x 2 a second of products with activation rows `act` in undisturbed runs. Matrices grow until a run takes RUN_SECONDS. */
 static double products(struct wr_probe *p, uint32_t team, const struct wr_quant *quant, const struct wr_act *act, double seconds, const _Atomic int *stop)
 {
@@ -234,7 +241,7 @@ static double products(struct wr_probe *p, uint32_t team, const struct wr_quant 
     size_t at = 0;
     j.item_rows = (uint32_t)(ITEM_BYTES / j.row_bytes / WR_PANEL_ROWS * WR_PANEL_ROWS);
     j.n_rows = 64 * n_threads < most ? 64 * n_threads : most;
-    while ((stop != NULL ? *stop == 0 : spent < seconds || s.n < LEAST_RUNS) && !cancelled(p)) {
+    while ((stop != NULL ? *stop == 0 : spent < seconds || s.n < least_runs(p)) && !cancelled(p)) {
         j.n_items = (j.n_rows + j.item_rows - 1) / j.item_rows;
         move(&j, &at, j.n_rows * j.row_bytes);
         const double t = seconds_of(c->team[team], product_member, &j);
@@ -272,7 +279,7 @@ static double attention(struct wr_probe *p, uint32_t team, uint32_t n_q, double 
     double spent = 0;
     size_t at = 0;
     j.n_items = n_q < WR_TILE_MAX_Q ? n_spans : n_spans * (WR_PROBE_M / WR_TILE_MAX_Q);
-    while ((spent < seconds || s.n < LEAST_RUNS) && !cancelled(p)) {
+    while ((spent < seconds || s.n < least_runs(p)) && !cancelled(p)) {
         move(&j, &at, n_spans * span);
         const double t = seconds_of(c->team[team], attend_member, &j);
         spent += t;
