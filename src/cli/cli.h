@@ -227,6 +227,7 @@ void wr_cli_report_stats(struct wr_cli *, weir_engine *, weir_session *); /* --s
 void wr_cli_report_plan(const struct wr_cli *, struct wr_cli_out *, const weir_plan_info *);
 void wr_cli_report_plan_json(struct wr_cli *, const weir_plan_info *); /* the members of plan; between wr_cli_json_begin and _end */
 const char *wr_cli_bound_name(const weir_plan_info *);                 /* "disk", "memory", "compute" */
+int wr_cli_rate_places(double tokens_per_second);
 
 void wr_cli_help_command(struct wr_cli_out *, enum wr_cli_command_id);
 void wr_cli_help_overview(struct wr_cli_out *);

@@ -59,7 +59,7 @@ static void advise_refused(struct wr_cli *cli, const char *path)
     const struct wr_sweep_point *both[] = {&larger, &shorter};
     for (int i = 0; i < 2; i++) {
         if (both[i]->decode > 0)
-            snprintf(rate[i], sizeof rate[i], "%.2f tokens/s predicted", both[i]->decode);
+            snprintf(rate[i], sizeof rate[i], "%.*f tokens/s predicted", wr_cli_rate_places(both[i]->decode), both[i]->decode);
         else
             snprintf(rate[i], sizeof rate[i], "%s read per token", wr_cli_size(both[i]->bytes_per_token, size));
     }
@@ -105,8 +105,8 @@ int wr_cli_cmd_plan(struct wr_cli *cli, weir_err *err)
     } else {
         wr_cli_report_plan(cli, &cli->out, info);
         if (better.decode > 0)
-            wr_cli_printf(&cli->out, "a smaller context pins more weights: -c %u gives %.2f tokens/s instead of %.2f\n", better.n_ctx, better.decode,
-                info->decode_predicted);
+            wr_cli_printf(&cli->out, "a smaller context pins more weights: -c %u gives %.*f tokens/s instead of %.*f\n", better.n_ctx,
+                wr_cli_rate_places(better.decode), better.decode, wr_cli_rate_places(info->decode_predicted), info->decode_predicted);
         if (sweeps) wr_sweep_text(&cli->out, info, &sweep);
     }
 done:

@@ -183,6 +183,9 @@ const char *wr_cli_bound_name(const weir_plan_info *info)
     return info->bound != WEIR_BOUND_UNKNOWN ? names[info->bound] : info->streamed > 0 ? "disk" : "memory";
 }
 
+/* Digits after the point of a rate: a model of hundreds of GB takes minutes for a token. */
+int wr_cli_rate_places(double rate) { return rate >= 0.1 || rate <= 0 ? 2 : rate >= 0.001 ? 4 : 6; }
+
 static void rates_of_plan(const struct wr_cli *cli, struct wr_cli_out *out, const weir_plan_info *info)
 {
     if (info->decode_predicted <= 0 && info->streamed > 0 && !strcmp(cli->options.io, "mmap")) {
@@ -200,10 +203,11 @@ static void rates_of_plan(const struct wr_cli *cli, struct wr_cli_out *out, cons
     }
     double read = info->decode_read_seconds > 0 ? 1 / info->decode_read_seconds : 0, compute = 1 / info->decode_compute_seconds;
     double ceiling = read > 0 && read < compute ? read : compute;
-    wr_cli_printf(out, "decode           %.2f tokens/s predicted, %.2f with the context full\n", info->decode_predicted, info->decode_predicted_full);
+    wr_cli_printf(out, "decode           %.*f tokens/s predicted, %.*f with the context full\n", wr_cli_rate_places(info->decode_predicted),
+        info->decode_predicted, wr_cli_rate_places(info->decode_predicted_full), info->decode_predicted_full);
     wr_cli_printf(out, "bound            by %s: ", wr_cli_bound_name(info));
-    if (read > 0) wr_cli_printf(out, "reading alone allows %.2f, ", read);
-    wr_cli_printf(out, "computing alone %.2f; ratio %.2f\n", compute, info->decode_predicted / ceiling);
+    if (read > 0) wr_cli_printf(out, "reading alone allows %.*f, ", wr_cli_rate_places(read), read);
+    wr_cli_printf(out, "computing alone %.*f; ratio %.2f\n", wr_cli_rate_places(compute), compute, info->decode_predicted / ceiling);
     wr_cli_printf(out, "prefill          %.1f tokens/s predicted\n", info->prefill_predicted);
     if (info->seconds_per_gib > 0) wr_cli_printf(out, "more memory      saves %.3f s of a token per GiB\n", info->seconds_per_gib);
 }

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """weir plan with a stored profile: predicted rates against sums worked out here, sweeps and their charts, advice; and without one."""
+import re
 import xml.etree.ElementTree as xml
 
 import pytest
@@ -94,6 +95,12 @@ def test_sweep(dense, profile, tmp_path, over):
     assert root.tag == f"{SVG}svg" and root.get("width") == "800" and "tokens/s" in words and "with the context full" in words and "this plan" in words
     shown = weir("plan", dense.path, *flags, "--sweep", over, env=env, expect=0).out.decode("ascii")
     assert "o at the beginning" in shown and "this plan" in shown and max(map(len, shown.splitlines()[-25:])) < 80
+
+
+def test_slow_is_not_0(dense, profile):
+    profile.lines = [re.sub(r"^(disk .*) \d+$", r"\1 100000", line) for line in profile.lines]
+    (decode,) = (line for line in weir("plan", dense.path, "--memory", dense.bytes // 2, "-c", 512, env=profile.store(), expect=0).out.decode().splitlines() if line.startswith("decode"))
+    assert 0 < float(decode.split()[1]) < 0.01, decode
 
 
 def test_unknown_is_not_drawn(dense, profile):
