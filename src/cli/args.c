@@ -11,7 +11,8 @@
 #define PLANNED (IN(RUN) | IN(CHAT) | IN(PLAN) | IN(EVAL) | IN(BENCH)) /* bench: what bench.def says of each */
 #define SAMPLED (IN(RUN) | IN(CHAT))
 #define WITH_MODEL (PLANNED | IN(INSPECT) | IN(TOKENIZE) | IN(DETOKENIZE))
-#define WITH_JSON (IN(RUN) | IN(CHAT) | IN(PLAN) | IN(LIST) | IN(EVAL) | IN(INSPECT) | IN(TOKENIZE) | IN(DETOKENIZE) | IN(SYNTH) | IN(PROBE) | IN(VERSION) | IN(BENCH))
+#define WITH_JSON                                                                                                                                              \
+    (IN(RUN) | IN(CHAT) | IN(PLAN) | IN(LIST) | IN(EVAL) | IN(INSPECT) | IN(TOKENIZE) | IN(DETOKENIZE) | IN(SYNTH) | IN(PROBE) | IN(VERSION) | IN(BENCH))
 #define EVERYWHERE ((1u << WR_CLI_N_COMMANDS) - 1)
 
 #define FLAG WR_CLI_FLAG

@@ -65,9 +65,10 @@ static void advise_refused(struct wr_cli *cli, const char *path)
     }
     for (int i = 0; i < 2; i++) {
         if ((i == 1) == context_first)
-            wr_cli_notice(cli, "--memory %lluM, %.0f %% more: %s", (unsigned long long)(needed >> 20), percent((double)budget, (double)needed), rate[0]);
+            wr_cli_notice(
+                cli, "with --memory %lluM, %.2g %% more, it works: %s", (unsigned long long)(needed >> 20), percent((double)budget, (double)needed), rate[0]);
         else if (shorter.n_ctx > 0)
-            wr_cli_notice(cli, "-c %u, %.0f %% less: %s", shorter.n_ctx, percent(n_ctx, shorter.n_ctx), rate[1]);
+            wr_cli_notice(cli, "with -c %u, %.2g %% less, it works: %s", shorter.n_ctx, percent(n_ctx, shorter.n_ctx), rate[1]);
     }
 }
 
@@ -82,8 +83,7 @@ int wr_cli_cmd_plan(struct wr_cli *cli, weir_err *err)
     if (code == 0) code = wr_cli_no_more_arguments(cli, next, err);
     const bool sweeps = cli->args.count[WR_CLI_SWEEP];
     const bool asked = cli->args.count[WR_CLI_OUT] && !cli->args.from_environment[WR_CLI_OUT]; /* the environment says it to all commands */
-    if (code == 0 && asked && !sweeps)
-        code = wr_err(err, WEIR_E_USAGE, "-o is the picture of --sweep memory or --sweep ctx; give one");
+    if (code == 0 && asked && !sweeps) code = wr_err(err, WEIR_E_USAGE, "-o is the picture of --sweep memory or --sweep ctx; give one");
     if (code == 0) code = wr_cli_engine_options(cli, err);
     if (code == 0) code = weir_plan_open(&plan, path, &cli->options, err);
     wr_cli_progress_clear(cli);
@@ -94,6 +94,7 @@ int wr_cli_cmd_plan(struct wr_cli *cli, weir_err *err)
     if (code == 0 && sweeps) code = wr_sweep_make(cli, path, info, &sweep, err);
     if (code == 0 && sweeps && cli->args.count[WR_CLI_OUT]) code = wr_sweep_svg(cli, info, &sweep, cli->args.value[WR_CLI_OUT], err);
     if (code) goto done;
+    if (cli->args.count[WR_CLI_OUT]) wr_cli_notice(cli, "wrote %s", cli->args.value[WR_CLI_OUT]);
     advise_context(cli, path, info, &better);
     if (cli->json) {
         wr_cli_json_begin(&cli->out);

@@ -75,8 +75,11 @@ int wr_sweep_make(struct wr_cli *cli, const char *path, const weir_plan_info *in
     if (!sweep->memory && strcmp(over, "ctx") != 0) return wr_err(err, WEIR_E_USAGE, "--sweep: '%.40s' is not memory or ctx", over);
     if (info->decode_predicted <= 0 && !strcmp(cli->options.io, "mmap"))
         return wr_err(err, WEIR_E_USAGE, "--sweep: the rates of --io mmap are unknown, what it reads is the system's choice");
-    if (info->decode_predicted <= 0)
-        return wr_err(err, WEIR_E_FAIL, "--sweep needs the rates of this machine and file system, which are unknown; measure them with weir probe");
+    if (info->decode_predicted <= 0) {
+        const char *slash = strrchr(info->model, '/');
+        return wr_err(err, WEIR_E_FAIL, "--sweep needs the rates of this machine and file system, which are unknown; measure them with: weir probe %.*s",
+            slash ? (int)(slash - info->model) + (slash == info->model) : 1, slash ? info->model : ".");
+    }
     wr_cli_progress_begin(cli, "plan", 0);
     int code = sweep->memory ? sweep_memory(cli, path, info, sweep, err) : sweep_ctx(cli, path, info, sweep, err);
     wr_cli_progress_clear(cli);
@@ -122,7 +125,7 @@ static void make_chart(struct chart *c, const weir_plan_info *info, const struct
         .series = {{"at the beginning", c->x, c->decode, sweep->n}, {"with the context full", c->x, c->full, sweep->n}},
         .n_series = 2};
     double here = sweep->memory ? (double)info->budget : (double)info->n_ctx;
-    if (sweep->memory) plot->mark[plot->n_marks++] = (struct wr_plot_mark){c->x[0], "the smallest budget"};
+    if (sweep->memory) plot->mark[plot->n_marks++] = (struct wr_plot_mark){c->x[0], "the smallest budget with this context"};
     if (c->x[0] <= here && here <= c->x[sweep->n - 1]) plot->mark[plot->n_marks++] = (struct wr_plot_mark){here, "this plan"};
     /* Of budgets the first that holds all weights; of contexts the first that does not. */
     uint32_t i = 0;

@@ -131,9 +131,9 @@ def test_advice(dense, profile):
     least, whole = dense.min_budget(*flags, "-c", 256), dense.min_budget(*flags, "-c", 4096)
     for budget, first in ((whole - MIB, "--memory"), (least + MIB, "-c")):
         refused = weir("plan", dense.path, *flags, "-c", 4096, "--memory", budget, env=env, expect=3).err.splitlines()
-        assert len(refused) == 3 and refused[0].startswith(f"weir: {first} ")
+        assert len(refused) == 3 and refused[0].startswith(f"weir: with {first} ")
         for line in refused[:2]:
-            option, value = line.split()[1:3]
+            option, value = line.split()[2:4]
             given = {"-c": 4096, "--memory": budget, option: value.rstrip(",")}
             plan = weir_json("plan", dense.path, *flags, *[word for pair in given.items() for word in pair], env=env)
             assert line.endswith(f": {plan['rates']['decode_predicted']:.2f} tokens/s predicted")
