@@ -198,24 +198,24 @@ def test_interrupt(scratch):
     assert not path.exists() and not list(scratch.glob("*never*"))
 
 
-def test_two_signals_leave_nothing(scratch):
+def test_two_signals_leave_nothing(tmp_path):
     """The second one ends the command at once: neither the file of --tsv nor the model that layers are of is left."""
-    words = [str(WEIR), "bench", "layer", "--shape", "8b", "--rows", "4096", "--runs", "1000", "-t", "2", "--tsv", str(scratch / "never.tsv")]
-    running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**environment(), "TMPDIR": str(scratch)})
-    while running.poll() is None and not any(path.name.startswith(".weir-") for path in scratch.iterdir()):
+    words = [str(WEIR), "bench", "layer", "--shape", "8b", "--rows", "4096", "--runs", "1000", "-t", "2", "--tsv", str(tmp_path / "never.tsv")]
+    running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**environment(), "TMPDIR": str(tmp_path)})
+    while running.poll() is None and not any(path.name.startswith(".weir-") for path in tmp_path.iterdir()):
         time.sleep(0.01)
     time.sleep(0.5)
     running.send_signal(signal.SIGINT)
     running.send_signal(signal.SIGTERM)
     running.communicate(timeout=60)
-    assert running.returncode == 130 and not list(scratch.iterdir())
+    assert running.returncode == 130 and not list(tmp_path.iterdir())
 
 
-def test_links_are_not_followed(scratch):
+def test_links_are_not_followed(tmp_path):
     """Another user may put links into the folder of temporary files."""
-    victim = scratch / "victim"
+    victim = tmp_path / "victim"
     victim.write_bytes(b"kept")
     script = 'for i in 0 1; do ln -s "$TMPDIR/victim" "$TMPDIR/weir-bench-$$-$i.gguf"; done; exec "$@"'
     how = [str(WEIR), "bench", "layer", "--runs", "1", "-t", "1", "--shape", "tiny", "--rows", "5"]
-    subprocess.run(["sh", "-c", script, "sh", *how], stdout=subprocess.PIPE, env={**environment(), "TMPDIR": str(scratch)}, check=True)
-    assert victim.read_bytes() == b"kept" and len(list(scratch.iterdir())) == 3
+    subprocess.run(["sh", "-c", script, "sh", *how], stdout=subprocess.PIPE, env={**environment(), "TMPDIR": str(tmp_path)}, check=True)
+    assert victim.read_bytes() == b"kept" and len(list(tmp_path.iterdir())) == 3
