@@ -57,8 +57,17 @@ static size_t edits(const char *a, size_t n, const char *b, size_t m)
 const char *wr_cli_nearest(const char *word, const char *(*name)(size_t i), size_t n)
 {
     const char *best = NULL;
-    size_t length = strlen(word);
+    size_t length = strlen(word), n_longer = 0;
     if (length == 0 || length > WORD_MAX) return NULL;
+    /* A beginning says what was meant better than a name of few other letters does. */
+    for (size_t i = 0; i < n; i++) {
+        const char *candidate = name(i);
+        if (!candidate || strncmp(candidate, word, length) != 0) continue;
+        n_longer++;
+        best = candidate;
+    }
+    if (n_longer == 1) return best;
+    best = NULL;
     size_t limit = 1 + length / 3, least = limit + 1;
     for (size_t i = 0; i < n; i++) {
         const char *candidate = name(i);
@@ -81,6 +90,7 @@ static const struct {
     {"n-predict", "; did you mean -n?"},
     {"num-predict", "; did you mean -n?"},
     {"max-tokens", "; did you mean -n?"},
+    {"tokens", "; did you mean -n?"},
     {"ctx-size", "; did you mean --ctx?"},
     {"num-ctx", "; did you mean --ctx?"},
     {"context-length", "; did you mean --ctx?"},
@@ -95,7 +105,7 @@ static const struct {
     {"spec-k", LATER},
     {"kv-dir", LATER},
     {"kv-disk", LATER},
-    {"context", LATER},
+    {"context", LATER "; the size of the context is -c"},
     {"save-context", LATER},
     {"memory-file", LATER},
 };

@@ -288,7 +288,8 @@ static int command(struct chat *chat, const char *line, bool *end, weir_err *err
     } else if (!strcmp(name, "/bye")) {
         *end = true;
     } else {
-        const char *near = wr_cli_nearest(name, typed_name, sizeof typed / sizeof typed[0]);
+        bool leave = !strcmp(name, "/quit") || !strcmp(name, "/exit"); /* what other programs call it */
+        const char *near = leave ? "/bye" : wr_cli_nearest(name, typed_name, sizeof typed / sizeof typed[0]);
         if (near) return wr_err(err, WEIR_E_USAGE, "no command '%.60s'; did you mean %s?", line, near);
         return wr_err(err, WEIR_E_USAGE, "no command '%.60s'; /help lists them", line);
     }

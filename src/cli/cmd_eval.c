@@ -92,17 +92,24 @@ static int read_ids(struct eval *eval, size_t next, weir_err *err)
     wr_cli_limit_text(cli, info, true);
     uint64_t most = positions * BYTES_PER_TOKEN < info->budget / 4 ? positions * BYTES_PER_TOKEN : info->budget / 4;
     struct wr_cli_text text;
+    const char *ids = cli->args.count[WR_CLI_IDS] ? cli->args.value[WR_CLI_IDS] : NULL,
+               *file = cli->args.count[WR_CLI_FILE] ? cli->args.value[WR_CLI_FILE] : "-";
+    const char *from = ids ? ids : strcmp(file, "-") != 0 ? file : "standard input";
     int code;
-    if (cli->args.count[WR_CLI_IDS]) {
+    if (ids) {
         if (cli->args.count[WR_CLI_FILE] && !cli->args.from_environment[WR_CLI_FILE]) return wr_err(err, WEIR_E_USAGE, "--ids and -f: give one of them");
-        code = wr_cli_text_read_file(cli, cli->args.value[WR_CLI_IDS], most, &text, err);
+        code = wr_cli_text_read_file(cli, ids, most, &text, err);
         if (code) return code;
         code = wr_cli_parse_ids(text.bytes, text.n, false, &cli->ledger, &eval->ids, &eval->n, err);
-        if (code) wr_err_prefix(err, code, "%s", cli->args.value[WR_CLI_IDS]);
+        if (code) wr_err_prefix(err, code, "%s", ids);
     } else {
         weir_engine *engine;
         code = wr_cli_text_read(cli, next, most, &text, err);
         if (code) return code;
+        if (text.n == 0) {
+            wr_mem_free(text.bytes);
+            return wr_err(err, WEIR_E_INPUT, "%s is empty; give a text with -f FILE or on standard input, or ids with --ids FILE", wr_file_label(from));
+        }
         weir_options options = wr_cli_text_options(cli, info);
         wr_cli_progress_begin(cli, "tokenize", 0);
         code = weir_engine_open_text(&engine, eval->model, &options, err);
@@ -114,13 +121,9 @@ static int read_ids(struct eval *eval, size_t next, weir_err *err)
     wr_mem_free(text.bytes);
     wr_mem_trim();
     if (code) return code;
-    if (eval->n < 2) {
-        const char *ids = cli->args.count[WR_CLI_IDS] ? cli->args.value[WR_CLI_IDS] : NULL,
-                   *file = cli->args.count[WR_CLI_FILE] ? cli->args.value[WR_CLI_FILE] : "-";
-        const char *from = ids ? ids : strcmp(file, "-") != 0 ? file : "standard input";
+    if (eval->n < 2)
         return wr_err(err, WEIR_E_INPUT, "%s: has %zu tokens and perplexity needs 2; give a longer text with -f FILE, or ids with --ids FILE",
             wr_file_label(from), eval->n);
-    }
     for (size_t i = 0; i < eval->n; i++)
         if ((uint32_t)eval->ids[i] >= info->n_vocab)
             return wr_err(err, WEIR_E_INPUT, "token id %d at index %zu is outside the vocabulary of %u", eval->ids[i], i, info->n_vocab);
@@ -209,8 +212,7 @@ int wr_cli_cmd_eval(struct wr_cli *cli, weir_err *err)
     struct eval eval = {.cli = cli, .err = err, .dump = cli->args.count[WR_CLI_LOGITS] > 0};
     size_t next;
     int code = wr_cli_model_path(cli, &eval.model, &next, err);
-    if (code == 0 && next < cli->args.n_positional)
-        code = wr_err(err, WEIR_E_USAGE, "'%.60s' is one argument too many; eval takes its text from -f FILE or standard input", cli->args.positional[next]);
+    if (code == 0) code = wr_cli_no_more_arguments(cli, next, err);
     if (code == 0 && cli->args.count[WR_CLI_HASH] && !eval.dump) code = wr_err(err, WEIR_E_USAGE, "--hash is of the file of --logits: give both");
     if (code == 0 && eval.dump) code = check_output(&cli->args, err);
     if (code == 0) code = wr_cli_engine_options(cli, err);

@@ -187,9 +187,11 @@ int wr_cli_cmd_run(struct wr_cli *cli, weir_err *err)
     wr_cli_limit_text(cli, info, true);
     code = wr_cli_text_read(cli, next, (uint64_t)info->n_ctx * BYTES_PER_TOKEN, &run.prompt, err);
     if (code) goto done;
-    if (!run.prompt.argument && run.prompt.n == 0) {
+    if (run.prompt.n == 0) {
         code = wr_err(err, WEIR_E_USAGE, "%s is empty; give a prompt as an argument, with -f FILE or on standard input",
-            cli->args.count[WR_CLI_FILE] && strcmp(cli->args.value[WR_CLI_FILE], "-") != 0 ? wr_file_label(cli->args.value[WR_CLI_FILE]) : "standard input");
+            run.prompt.argument                                                              ? "the prompt"
+            : cli->args.count[WR_CLI_FILE] && strcmp(cli->args.value[WR_CLI_FILE], "-") != 0 ? wr_file_label(cli->args.value[WR_CLI_FILE])
+                                                                                             : "standard input");
         goto done;
     }
     code = tokenize(&run, info->n_ctx, err);

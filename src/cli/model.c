@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From options to a plan and to sampling. */
 #include "base/os.h"
+#include "base/team.h"
 #include "cli/store.h"
 
 #include <stdio.h>
@@ -31,6 +32,20 @@ int wr_cli_model_path(struct wr_cli *cli, const char **path, size_t *next, weir_
     return wr_cli_store_resolve(cli, name, cli->model, err);
 }
 
+static bool is_number(const char *text) { return *text && !text[strspn(text, "0123456789.")]; }
+
+/* The argument that was the unit of --memory: of "2 GB" only the 2 is its value. NULL: there is none. */
+static const char *unit_apart(const struct wr_cli_args *args, char size[32])
+{
+    const char *number = args->count[WR_CLI_MEMORY] ? args->value[WR_CLI_MEMORY] : "";
+    uint64_t bytes;
+    for (size_t i = 0; is_number(number) && i < args->n_positional; i++) {
+        const char *unit = args->positional[i];
+        if (snprintf(size, 32, "%s%s", number, unit) < 32 && *unit && !is_number(unit) && weir_parse_size(size, &bytes, NULL) == 0) return unit;
+    }
+    return NULL;
+}
+
 int wr_cli_no_more_arguments(struct wr_cli *cli, size_t next, weir_err *err)
 {
     if (next >= cli->args.n_positional) return 0;
@@ -38,8 +53,12 @@ int wr_cli_no_more_arguments(struct wr_cli *cli, size_t next, weir_err *err)
     if (!*command->arguments) return wr_err(err, WEIR_E_USAGE, "weir %s takes no argument, and '%.80s' is one", command->name, cli->args.positional[next]);
     enum wr_cli_command_id id = cli->args.command;
     bool text = id == WR_CLI_CMD_RUN || id == WR_CLI_CMD_TOKENIZE;
+    char size[32];
+    const char *unit = unit_apart(&cli->args, size);
+    if (unit) return wr_err(err, WEIR_E_USAGE, "'%.80s' is one argument too many: write --memory %s", unit, size);
     return wr_err(err, WEIR_E_USAGE, "'%.80s' is one argument too many: weir %s %s%s", cli->args.positional[next], command->name, command->arguments,
         text                    ? " (quote a text of several words)"
+        : id == WR_CLI_CMD_EVAL ? " (the text comes from -f FILE or standard input)"
         : id == WR_CLI_CMD_CHAT ? " (messages are typed when it is ready; 'weir run' takes a prompt)"
                                 : "");
 }
@@ -63,12 +82,18 @@ int wr_cli_engine_options(struct wr_cli *cli, weir_err *err)
         }
         if (code) return code;
     }
-    uint64_t available = cli->options.memory_bytes ? wr_os_memory("").available_bytes : UINT64_MAX;
-    if (cli->options.memory_bytes > available) {
-        char given[32], size[32], origin[64];
+    char given[32], size[32], origin[64];
+    uint64_t memory = cli->options.memory_bytes;
+    if (memory > 0 && memory < 1u << 20 && is_number(cli->args.value[WR_CLI_MEMORY])) /* 512 is rather 512M, 5 rather 5G */
+        return wr_err(err, WEIR_E_BUDGET, "%s %llu: is a number of bytes; was %llu%c meant?", wr_cli_option_origin(&cli->args, WR_CLI_MEMORY, origin),
+            (unsigned long long)memory, (unsigned long long)memory, memory < 128 ? 'G' : 'M');
+    if (cli->options.n_threads > wr_cpu_count())
+        wr_cli_warn(cli, "%s %u: this process has %u CPUs, and more threads than that are no faster", wr_cli_option_origin(&cli->args, WR_CLI_THREADS, origin),
+            cli->options.n_threads, wr_cpu_count());
+    uint64_t available = memory ? wr_os_memory("").available_bytes : UINT64_MAX;
+    if (memory > available)
         wr_cli_warn(cli, "%s %s is more than the %s that are available; the system may swap or end the process",
-            wr_cli_option_origin(&cli->args, WR_CLI_MEMORY, origin), wr_cli_size(cli->options.memory_bytes, given), wr_cli_size(available, size));
-    }
+            wr_cli_option_origin(&cli->args, WR_CLI_MEMORY, origin), wr_cli_size(memory, given), wr_cli_size(available, size));
     return 0;
 }
 

@@ -159,17 +159,18 @@ void wr_cli_report_stats(struct wr_cli *cli, weir_engine *engine, weir_session *
     double ceiling = rate_of_reads(info->floor_bytes_per_token, io.load_rate);
     wr_cli_printf(out, "prefill          %llu tokens in %.2f s, %.2f tokens/s", (unsigned long long)s.n_prefill, s.prefill_seconds, prefill);
     if (predicted.prefill > 0) wr_cli_printf(out, "; predicted %.2f, ratio %.2f", predicted.prefill, prefill / predicted.prefill);
-    wr_cli_printf(out, "\ndecode           %llu tokens in %.2f s, %.2f tokens/s", (unsigned long long)s.n_decode, s.decode_seconds, decode);
-    if (predicted.decode > 0)
-        wr_cli_printf(out, "; predicted %.2f (%s), ratio %.2f", predicted.decode, predicted.from, decode / predicted.decode);
-    else if (s.n_decode)
-        wr_cli_printf(
-            out, "; predicted: unknown, %s", info->profile_taken >= 0 ? "the profile lacks what this needs" : "this machine has no profile (weir probe)");
-    if (ceiling > 0) wr_cli_printf(out, "; ceiling of the floor %.2f, ratio %.2f", ceiling, decode / ceiling);
     wr_cli_put(out, "\n", 1);
-    if (s.n_decode)
-        wr_cli_printf(out, "read per token   %s measured, %s planned, %s floor\n", wr_cli_size((uint64_t)measured_bytes_per_token(&s), a),
+    if (s.n_decode) {
+        wr_cli_printf(out, "decode           %llu tokens in %.2f s, %.2f tokens/s", (unsigned long long)s.n_decode, s.decode_seconds, decode);
+        if (predicted.decode > 0)
+            wr_cli_printf(out, "; predicted %.2f (%s), ratio %.2f", predicted.decode, predicted.from, decode / predicted.decode);
+        else
+            wr_cli_printf(
+                out, "; predicted: unknown, %s", info->profile_taken >= 0 ? "the profile lacks what this needs" : "this machine has no profile (weir probe)");
+        if (ceiling > 0) wr_cli_printf(out, "; ceiling of the floor %.2f, ratio %.2f", ceiling, decode / ceiling);
+        wr_cli_printf(out, "\nread per token   %s measured, %s planned, %s floor\n", wr_cli_size((uint64_t)measured_bytes_per_token(&s), a),
             wr_cli_size(info->bytes_per_token, b), wr_cli_size(info->floor_bytes_per_token, c));
+    }
     wr_cli_printf(out, "read in all      %s in %llu reads by %s%s; copied at seams %s\n", wr_cli_size(io.bytes_read, a), (unsigned long long)io.reads,
         io.engine, io.direct ? ", direct" : ", buffered", wr_cli_size(io.bytes_seam, b));
     wr_cli_printf(out, "stalls           compute waited %.3f s for reads, reads waited %.3f s for a slot\n", io.stall_io_seconds, io.stall_compute_seconds);

@@ -25,6 +25,8 @@ def test_conversation(terminal, tmp_path):
     assert chat.expect(rb"temp +([0-9.]+)\r\n.*special *\r\n")[1] == b"0"
     say(b"/set tempp 0")
     chat.expect(rb"weir: error: no setting 'tempp'; did you mean 'temp'\?")
+    say(b"/quit")
+    chat.expect(rb"weir: error: no command '/quit'; did you mean /bye\?")
     say(b"/set n 8")
     chat.expect(rb"weir: n is 8\r\n")
     say(b"hello")

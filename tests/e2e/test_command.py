@@ -40,6 +40,17 @@ def error_of(*arguments, **how):
     (["run", "MODEL", "x", "-memory", "1G"], 2, "did you mean --memory"),
     (["run", "MODEL", "x", "--logits", "f"], 2, "'weir eval'"),
     (["run", "MODEL", "x", "y"], 2, "one argument too many"),
+    (["run", "MODEL", "--memory", "2", "GB", "x"], 2, "write --memory 2GB"),
+    (["plan", "MODEL", "--memory", "2", "GiB"], 2, "write --memory 2GiB"),
+    (["eval", "MODEL", "y"], 2, "one argument too many: weir eval"),
+    (["run", "MODEL", "x", "--mem", "2G"], 2, "did you mean --memory"),
+    (["run", "MODEL", "x", "--context", "3"], 2, "size of the context is -c"),
+    (["run", "MODEL", "x", "--memory", "5"], 3, "was 5G meant"),
+    (["plan", "MODEL", "--memory", "512"], 3, "was 512M meant"),
+    (["run", "MODEL", ""], 2, "the prompt is empty"),
+    (["run", "MODEL", "-f", "/dev/null"], 2, "/dev/null is empty"),
+    (["eval", "MODEL", "-f", "/dev/null"], 1, "/dev/null is empty"),
+    (["eval", "MODEL"], 1, "standard input is empty"),
     (["run", "MODEL", "x", "--memory", "2X"], 2, "--memory"),
     (["run", "MODEL", "x", "--memory", "-1"], 2, "--memory"),
     (["run", "MODEL", "x", "--memory", "0"], 2, "--memory"),
@@ -200,7 +211,6 @@ def test_prompt_from_everywhere(tiny, tmp_path):
 
 def test_empty_prompts(tiny):
     assert error_of("run", tiny, *RUN, stdin=b"")["exit"] == 2
-    assert error_of("run", tiny, "", *RUN)["exit"] in (1, 2)
 
 
 def test_environment(tiny):
@@ -225,6 +235,13 @@ def test_budget_beyond_the_memory(tiny):
     done = weir("plan", tiny, "--memory", "1000T", "--json", expect=0)
     assert len(done.json["warnings"]) == 1 and "--memory" in done.json["warnings"][0] and "available" in done.json["warnings"][0], done.show()
     assert done.err == f"weir: warning: {done.json['warnings'][0]}\n", done.show()
+
+
+def test_more_threads_than_processors(tiny):
+    n = len(os.sched_getaffinity(0)) + 1
+    done = weir("run", tiny, "hello", *GREEDY, "-t", n, "--memory", "64M", "--json", expect=0)
+    assert len(done.json["warnings"]) == 1 and done.json["warnings"][0].startswith(f"--threads {n}: this process has "), done.show()
+    assert weir_json("run", tiny, "hello", *GREEDY, "-t", 1, "--memory", "64M")["warnings"] == []
 
 
 def test_answer_cut_by_the_context(tiny):
@@ -262,6 +279,8 @@ def test_eval(tiny, tmp_path):
     text = tmp_path / "t"
     text.write_text("the tea is in the sea and the sun is on the tin")
     by_text = weir_json("eval", tiny, "-f", text, "--logits", tmp_path / "a.npy")
+    stats = weir("eval", tiny, "-f", text, "--stats", expect=0).err
+    assert re.search(r"^prefill +\d+ tokens in ", stats, re.M) and "\ndecode" not in stats, stats
     ids = weir_json("tokenize", tiny, "-f", text)["ids"]
     (tmp_path / "ids").write_text(json.dumps(ids))
     by_ids = weir_json("eval", tiny, "--ids", tmp_path / "ids", "--logits", tmp_path / "b.npy")

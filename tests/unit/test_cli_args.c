@@ -87,6 +87,11 @@ static void mistakes(void **state)
 {
     (void)state;
     REFUSED("unknown option --memroy; did you mean --memory?", "--memroy", "2G");
+    REFUSED("unknown option --mem; did you mean --memory?", "--mem", "2G"); /* the one that begins so, and not --temp */
+    REFUSED("did you mean --temp?", "--tem");                               /* --temperature is no option */
+    REFUSED("unknown option --p; 'weir help run'", "--p");                  /* --prompt, --precise ...: none of them */
+    REFUSED("did you mean -n?", "--tokens", "9");
+    REFUSED("the size of the context is -c", "--context", "3");
     REFUSED("did you mean --temp?", "--tmep=1");
     REFUSED("did you mean --top-k?", "--topk=1");
     REFUSED("did you mean --repeat-penalty?", "--repeat_penalty", "1");
@@ -108,6 +113,8 @@ static void mistakes(void **state)
     assert_int_equal(wr_cli_command_find("run", &err), WR_CLI_CMD_RUN);
     assert_int_equal(wr_cli_command_find("rnu", &err), WR_CLI_N_COMMANDS);
     assert_said("did you mean 'run'?");
+    assert_int_equal(wr_cli_command_find("detok", &err), WR_CLI_N_COMMANDS);
+    assert_said("did you mean 'detokenize'?");
     assert_int_equal(wr_cli_command_find("tokenise", &err), WR_CLI_N_COMMANDS);
     assert_said("did you mean 'tokenize'?");
     assert_int_equal(wr_cli_command_find("xyzzyxyzzy", &err), WR_CLI_N_COMMANDS);
