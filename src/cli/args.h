@@ -77,7 +77,7 @@ int wr_cli_f32(const struct wr_cli_args *, enum wr_cli_option_id, double min, do
 bool wr_cli_parse_u64(const char *text, uint64_t *out);
 bool wr_cli_parse_f64(const char *text, double *out); /* finite */
 
-/* The nearest of n names (name(i)), NULL when none is near enough to be meant. */
+/* Of n names (name(i)) the one that begins with the word, or else the nearest; NULL when none is near enough to be meant. */
 const char *wr_cli_nearest(const char *word, const char *(*name)(size_t i), size_t n);
 /* The id of a command, or WR_CLI_N_COMMANDS and *err with the nearest name. */
 enum wr_cli_command_id wr_cli_command_find(const char *name, weir_err *);
