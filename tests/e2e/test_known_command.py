@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 import tiny_model
-from command import WEIR, environment, weir, weir_json
+from command import WEIR, environment, weir, weir_json, weir_measured
 
 GREEDY = ("--raw", "-c", 128, "-n", 8, "--temp", 0)
 
@@ -167,22 +167,21 @@ def test_f2_file_size_limit(tiny, tmp_path):
 
 
 def test_h2_more_threads_than_processors(smollm2, say):
-    """64 threads take at most 1.5 times as long as 2, and give the same text."""
+    """64 threads give the same text. Each stage of a pass wakes all of them, which is to cost at most 8 times the processor time of 2: threads that
+    spun while they wait for a processor would take far more."""
     prompt = "The quick brown fox jumps over the lazy dog. " * 20
 
-    def seconds(threads):
-        done = weir_json("run", smollm2, prompt, "--raw", "-c", 512, "-n", 16, "--temp", 0, "--memory", "1G", "-t", threads)
-        return done["n_prompt"] / done["rates"]["prefill"] + 15 / done["rates"]["decode"], done["ids"]
+    def run(threads):
+        done = weir_measured("run", smollm2, prompt, "--raw", "-c", 512, "-n", 16, "--temp", 0, "--memory", "1G", "-t", threads, "--json", expect=0)
+        return done.usage["cpu"], done.json["ids"]
 
-    best, ids = {2: 1e9, 64: 1e9}, {}
-    for _ in range(8):  # other programs disturb both; the best of several is what the threads make of it
-        for threads in best:
-            taken, ids[threads] = seconds(threads)
-            best[threads] = min(best[threads], taken)
-        if best[64] <= 1.5 * best[2]:
-            break
-    say(f"measured: H2: 64 threads {best[64]:.2f} s, 2 threads {best[2]:.2f} s, ratio {best[64] / best[2]:.2f}")
-    assert ids[64] == ids[2] and best[64] <= 1.5 * best[2]
+    cpu, ids = {2: [], 64: []}, {}
+    for _ in range(3):
+        for threads in cpu:
+            taken, ids[threads] = run(threads)
+            cpu[threads].append(taken)
+    say(f"measured: H2: 64 threads {min(cpu[64]):.2f} s of processor time, 2 threads {min(cpu[2]):.2f} s, ratio {min(cpu[64]) / min(cpu[2]):.2f}")
+    assert ids[64] == ids[2] and min(cpu[64]) <= 8 * min(cpu[2])
 
 
 @pytest.mark.parametrize("value", ("-1", "100000", "257", "two", "", "1.5", "0x2", " 2", "99999999999999999999"))
