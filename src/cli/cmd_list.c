@@ -31,23 +31,33 @@ static int add(void *user, const struct wr_cli_found *found, weir_err *err)
     if (*wr_cli_cancel()) return wr_err(err, WEIR_E_CANCELLED, "interrupted");
     int code = wr_cli_grow(&cli->ledger, (void **)&list->rows, &list->capacity, list->n, 1, sizeof *list->rows, err);
     if (code) return code;
-    weir_err why = {0};
     struct row row = {.store = found->store};
-    struct stat file;
-    if (found->error)
-        wr_err(&why, WEIR_E_FORMAT, "%s", found->error);
-    else
-        (void)wr_tool_about(found->path, &row.about, &why);
-    if (row.about.file_bytes == 0 && stat(found->path, &file) == 0 && S_ISREG(file.st_mode)) row.about.file_bytes = (uint64_t)file.st_size;
     row.name = wr_mem_strdup(&cli->ledger, WR_ACCOUNT_TEXT, found->name, err);
     row.path = wr_mem_strdup(&cli->ledger, WR_ACCOUNT_TEXT, found->path, err);
-    if (why.text[0]) row.error = wr_mem_strdup(&cli->ledger, WR_ACCOUNT_TEXT, why.text, err);
+    if (found->error) row.error = wr_mem_strdup(&cli->ledger, WR_ACCOUNT_TEXT, found->error, err);
     size_t at = list->n;
     while (at > 0 && order(&list->rows[at - 1], row.store, row.name ? row.name : "") > 0) at--;
     memmove(list->rows + at + 1, list->rows + at, (list->n - at) * sizeof *list->rows);
     list->rows[at] = row;
     list->n++;
-    return row.name && row.path && (row.error || !why.text[0]) ? 0 : WEIR_E_NOMEM;
+    return row.name && row.path && (row.error || !found->error) ? 0 : WEIR_E_NOMEM;
+}
+
+/* Reads the headers, after the walk: both together would need much stack. */
+static int look_into(const struct list *list, weir_err *err)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        struct row *row = &list->rows[i];
+        weir_err why = {0};
+        struct stat file;
+        if (*wr_cli_cancel()) return wr_err(err, WEIR_E_CANCELLED, "interrupted");
+        if (!row->error && wr_tool_about(row->path, &row->about, &why) < 0) {
+            row->error = wr_mem_strdup(&list->cli->ledger, WR_ACCOUNT_TEXT, why.text, err);
+            if (!row->error) return WEIR_E_NOMEM;
+        }
+        if (row->about.file_bytes == 0 && stat(row->path, &file) == 0 && S_ISREG(file.st_mode)) row->about.file_bytes = (uint64_t)file.st_size;
+    }
+    return 0;
 }
 
 static void put_json(const struct list *list)
@@ -120,6 +130,7 @@ int wr_cli_cmd_list(struct wr_cli *cli, weir_err *err)
     const char *store;
     int code = wr_cli_no_more_arguments(cli, 0, err);
     if (code == 0) code = wr_cli_store_each(cli, add, &list, err);
+    if (code == 0) code = look_into(&list, err);
     if (code == 0 && cli->json) {
         put_json(&list);
     } else if (code == 0 && list.n > 0) {

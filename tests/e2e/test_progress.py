@@ -12,6 +12,7 @@ from terminal import terminal  # noqa: F401 (a fixture)
 SLOW = 12_000_000  # bytes/s
 STREAMED = ("--raw", "-n", 2, "--temp", 0, "-c", 256, "--memory", "70M")  # half of the model is read in every pass
 PROMPT = "The capital of France is"
+LONG = "The quick brown fox jumps over the lazy dog. " * 6 + PROMPT  # takes longer than the 0.3 s before a line is shown, on any machine at scalar
 BEHIND = rb"\x1b7\x1b\[\?7l  \[([^]]*)\]\x1b\[K\x1b\[\?7h\x1b8"  # behind the text, the cursor stays
 
 
@@ -59,8 +60,7 @@ def test_b5_not_a_terminal(smollm2, slow_disk):
 
 def test_progress_of_computing(terminal, smollm2):  # noqa: F811
     """While a long prompt is computed a line says how far it is; it is taken away before the text comes."""
-    prompt = "The quick brown fox jumps over the lazy dog. " * 2 + PROMPT
-    run = terminal("run", smollm2, prompt, "--raw", "-n", 2, "--temp", 0, "-c", 64, "--memory", "1G", "--cpu", "scalar", "-t", 1, "--chunk", 8)
+    run = terminal("run", smollm2, LONG, "--raw", "-n", 2, "--temp", 0, "-c", 128, "--memory", "1G", "--cpu", "scalar", "-t", 1, "--chunk", 8)
     line = rb"\rprefill (\d+) of (\d+) tokens, [0-9.e+-]+ tokens/s[^\x1b]*\x1b\[K"
     first, later = run.expect(line), run.expect(line)
     assert int(first[1]) <= int(later[1]) <= int(later[2]) == int(first[2]) > 20, (first[0], later[0])
@@ -77,7 +77,7 @@ def test_no_progress_when_quiet(terminal, smollm2):  # noqa: F811
 def test_answer_in_a_file(terminal, smollm2, tmp_path):  # noqa: F811
     """With a terminal for standard error alone, the answer's file holds the answer alone."""
     out = tmp_path / "answer"
-    words = ("run", smollm2, PROMPT, "--raw", "-n", 2, "--temp", 0, "-c", 64, "--memory", "1G", "--cpu", "scalar", "-t", 1)
+    words = ("run", smollm2, LONG, "--raw", "-n", 2, "--temp", 0, "-c", 128, "--memory", "1G", "--cpu", "scalar", "-t", 1)
     run = terminal(*words, out=out)
     run.expect(rb"\rprefill \d+ of \d+ tokens")
     assert run.end() == 0
