@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Vocabulary and byte-level BPE. Ids: Hugging Face tokenizers' (tests/golden/vocab_cases.inc) and the rules spelled out naively. */
 #include "text/vocab.h"
-#include "text_common.h"
+#include "vocab_attempt.h"
 
 #define LENGTH(a) (sizeof(a) / sizeof *(a))
 
@@ -529,30 +529,11 @@ static void test_bad_files(void **state)
     assert_null(v);
 }
 
-struct attempt {
-    const struct wr_vocab_config *config;
-    struct wr_ledger *ledger;
-    struct wr_vocab *v;
-    const char *text;
-    size_t n, n_ids;
-    int32_t *ids;
-};
-
 static int try_build(void *arg)
 {
     struct attempt *a = arg;
     weir_err err;
     return build(&a->v, a->config, golden_tokens, golden_merges, a->ledger, &err);
-}
-
-static int try_tokenize(void *arg)
-{
-    struct attempt *a = arg;
-    struct wr_tokenize options = {.special = true, .max_ids = SIZE_MAX};
-    size_t n_dropped;
-    weir_err err;
-    int code = wr_vocab_tokenize(a->v, a->text, a->n, &options, a->ledger, &a->ids, &a->n_ids, &n_dropped, &err);
-    return code < 0 && a->ids ? WEIR_E_FAIL : code;
 }
 
 static void test_refused_memory(void **state)
