@@ -91,10 +91,6 @@ static void put_disk(struct wr_cli_out *out, const json_t *about)
     const json_t *disk = json_object_get(about, "disk");
     char a[32], b[32];
     wr_cli_printf(out, "disk             %s", string(about, "file_system"));
-    if (json_array_size(json_object_get(disk, "surface")) == 0) {
-        wr_cli_printf(out, ": not measured\n");
-        return;
-    }
     wr_cli_printf(out, ": random reads, %s, of a file of %s; %s read\n", json_is_true(json_object_get(disk, "direct")) ? "direct" : "through the page cache",
         wr_cli_size(whole(disk, "file_bytes"), a), wr_cli_size(whole(disk, "bytes_read"), b));
     put_surface(out, disk);
@@ -135,8 +131,8 @@ static void put_formats(struct wr_cli_out *out, const json_t *about, bool all)
 
 static void put_table(struct wr_cli_out *out, const json_t *about, bool all)
 {
-    wr_cli_printf(out, "machine          %s, %llu CPUs, %s; measured in %.0f s\n", string(about, "cpu"), (unsigned long long)whole(about, "cpus"),
-        string(about, "isa"), real(about, "seconds"));
+    wr_cli_printf(out, "machine          %s, %llu CPUs, %s; measured in %.0f s, steady to %.2f\n", string(about, "cpu"),
+        (unsigned long long)whole(about, "cpus"), string(about, "isa"), real(about, "seconds"), real(about, "steady"));
     put_disk(out, about);
     put_threads(out, about);
     put_formats(out, about, all);
@@ -167,7 +163,6 @@ static int draw(struct wr_cli *cli, const json_t *about, const char *path, weir_
             for (size_t i = 0; i < to->n; i++) to->rate[i] *= 1e-6;
             if (to->n > 0) plot.series[plot.n_series++] = (struct wr_plot_series){to->name, to->bytes, to->rate, to->n};
         }
-    if (plot.n_series == 0) return wr_err(err, WEIR_E_FAIL, "%s: there is nothing to draw, no disk was measured", wr_file_label(path));
     return wr_plot_svg(cli, &plot, path, err);
 }
 

@@ -52,7 +52,7 @@ static void describe(const struct wr_cli *cli, uint64_t now, double reading, cha
     char a[32], b[32];
     unsigned long long done = cli->progress.done, total = cli->progress.total;
     const char *unit = cli->progress.unit;
-    bool bytes = !strcmp(unit, "bytes"), layers = !strcmp(unit, "layers");
+    bool bytes = !strcmp(unit, "bytes"), layers = !strcmp(unit, "layers"), seconds = !strcmp(unit, "seconds");
     double elapsed = (double)(now - cli->progress.began_ns) * 1e-9, rate = elapsed > 0 ? (double)(done - cli->progress.began_done) / elapsed : 0;
     size_t n = add(line, room, 0, "%s", cli->progress.phase);
     if (cli->progress.number) n = add(line, room, n, " token %llu", (unsigned long long)cli->progress.number);
@@ -60,8 +60,8 @@ static void describe(const struct wr_cli *cli, uint64_t now, double reading, cha
         n = add(line, room, n, " %s of %s, %.0f MB/s", wr_cli_size(done, a), wr_cli_size(total, b), rate * 1e-6);
     else if (total)
         n = add(line, room, n, "%s %llu of %llu %s", cli->progress.number ? "," : "", done, total, unit);
-    if (total && !bytes && !layers && rate > 0) n = add(line, room, n, ", %.3g %s/s", rate, unit);
-    double left = rate > 0 && total > done ? (double)(total - done) / rate : 0;
+    if (total && !bytes && !layers && !seconds && rate > 0) n = add(line, room, n, ", %.3g %s/s", rate, unit);
+    double left = !seconds && rate > 0 && total > done ? (double)(total - done) / rate : 0;
     if (!layers && left >= LEFT_FROM_SECONDS) n = left < 120 ? add(line, room, n, ", %.0f s left", left) : add(line, room, n, ", %.0f min left", left / 60);
     if (!bytes && reading > 0) add(line, room, n, ", reading %.0f MB/s", reading * 1e-6);
 }

@@ -228,7 +228,7 @@ void wr_cli_report_plan(const struct wr_cli *cli, struct wr_cli_out *out, const 
     wr_cli_printf(
         out, "keys and values  %s, %s a position, %s resident\n", info->kv, wr_cli_size(info->kv_bytes_per_position, a), wr_cli_size(info->kv_resident, b));
     double whole = (double)(info->pinned + info->streamed);
-    wr_cli_printf(out, "weights          pinned %s (%.0f %%), streamed %s in %llu extents\n", wr_cli_size(info->pinned, a),
+    wr_cli_printf(out, "weights          pinned %s (%.0f %%), streamed %s in %llu extents, in whole pages of the file\n", wr_cli_size(info->pinned, a),
         whole > 0 ? 100 * (double)info->pinned / whole : 0, wr_cli_size(info->streamed, b), (unsigned long long)info->n_extents_streamed);
     wr_cli_printf(out, "passes           prefill in chunks of %u rows; ring %s, largest extent %s\n", info->n_chunk, wr_cli_size(info->ring, a),
         wr_cli_size(info->extent, b));

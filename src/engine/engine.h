@@ -55,7 +55,8 @@ struct weir_session {
     float *logits;            /* [n_vocab] after position n - 1; NULL: none */
     weir_session_info info;
     uint64_t decode_disk_begin;
-    uint64_t bytes_rows; /* the pager's count when the last pass ended */
+    uint64_t decode_positions; /* of the decode passes, summed up */
+    uint64_t bytes_rows;       /* the pager's count when the last pass ended */
 };
 
 /* Opens the catalog within the budget; `text_only`: weights will not be read. */
@@ -76,8 +77,10 @@ int wr_engine_profile_name(struct wr_profile *, const char *path, const char *le
 /* The stored profile of this machine at this level and of the file system that holds `path`. 1: *profile is it; 0: none is stored; an error: it cannot be
  * read or is damaged, and the text says so. */
 int wr_engine_profile_load(struct wr_profile *, const char *path, const char *level, weir_err *);
-/* Stores a profile under its name, whole or not at all; where[WR_ENGINE_PATH] gets the path. */
 #define WR_ENGINE_PATH 4096
+/* The file of a profile; *folder gets the length of its folder. False without a home. */
+bool wr_engine_profile_path(const struct wr_profile *, char path[WR_ENGINE_PATH], size_t *folder);
+/* Stores a profile under its name, whole or not at all; where[WR_ENGINE_PATH] gets the path. */
 int wr_engine_profile_store(const struct wr_profile *, char *where, weir_err *);
 /* Rates (rates.c): loads the profile and fills in what info says of them; and the seconds that are expected for n tokens, the first of them at
  * `position`, 0: unknown. */

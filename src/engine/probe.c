@@ -24,9 +24,10 @@
 #define TYPICAL_BYTES WR_PROBE_TYPICAL_BYTES
 #define TYPICAL_DEPTH WR_PROBE_TYPICAL_DEPTH
 #define IN_FLIGHT_SECONDS 2.0                     /* more than the disk gives in that time is not asked of it at once */
-#define LATE 1.2                                  /* of all seconds: from then on nothing is measured a second time */
-#define DISK_LIMIT(seconds) (5 + 0.6 * (seconds)) /* 0.4 of all are planned */
-#define TOGETHER_SHARE (1.0 / 36)                 /* of all seconds: reads and products at the same time, then each alone */
+#define DISK_LIMIT(seconds) (5 + 0.6 * (seconds)) /* since the beginning; DISK_SHARE of the seconds are planned */
+/* Of all seconds, beyond those that writing the file takes; the rest is computing. */
+#define DISK_SHARE 0.45
+#define TOGETHER_SHARE 0.09 /* reads and products at the same time, then each alone */
 
 /* What matters most first: a slow disk has no time for all. */
 static const uint32_t sizes[] = {MIB, 256 * KIB, 4 * MIB, 64 * KIB, 512 * KIB, 2 * MIB, 16 * MIB};
@@ -42,17 +43,25 @@ static void progress(const struct wr_probe *p, const char *phase, uint64_t done,
 
 static bool cancelled(const struct wr_probe *p) { return p->o->options->cancel != NULL && *p->o->options->cancel != 0; }
 
-bool wr_probe_late(const struct wr_probe *p) { return (double)(wr_clock_ns() - p->begin_ns) * 1e-9 > LATE * p->o->seconds; }
+static double elapsed(const struct wr_probe *p) { return (double)(wr_clock_ns() - p->begin_ns) * 1e-9; }
+
+bool wr_probe_late(const struct wr_probe *p) { return elapsed(p) > p->o->seconds; }
+
+double wr_probe_seconds(struct wr_probe *p, double share)
+{
+    const double left = p->o->seconds - elapsed(p), part = share < p->share_left ? share / p->share_left : 1;
+    p->share_left -= share;
+    return left > 0 ? left * part : 0;
+}
 
 int wr_probe_step(struct wr_probe *p, weir_err *err)
 {
-    progress(p, "measure", ++p->done, p->n_steps, "measurements");
+    const double now = elapsed(p), end = p->o->seconds;
+    progress(p, p->phase, (uint64_t)(now < end ? now : end), (uint64_t)end, "seconds");
     return cancelled(p) ? wr_err(err, WEIR_E_CANCELLED, "interrupted") : 0;
 }
 
 /* ---- the file that is read ------------------------------------------------------------- */
-
-static bool is_in_memory(const char *file_system) { return strncmp(file_system, "tmpfs ", 6) == 0 || strncmp(file_system, "ramfs ", 6) == 0; }
 
 static int check_folder(const char *folder, weir_err *err)
 {
@@ -63,6 +72,14 @@ static int check_folder(const char *folder, weir_err *err)
     if (access(folder, W_OK | X_OK) != 0)
         return wr_err_errno(err, WEIR_E_OPEN, errno, "%s: no file can be written there, name another folder of the same disk", label);
     return 0;
+}
+
+static int refuse_memory(const struct wr_probe *p, weir_err *err)
+{
+    const char *type = p->profile->file_system;
+    if (strncmp(type, "tmpfs ", 6) != 0 && strncmp(type, "ramfs ", 6) != 0) return 0;
+    return wr_err(
+        err, WEIR_E_OPEN, "%s: is in memory (%.5s), which is no disk; name a folder of the disk that holds the models", wr_file_label(p->o->folder), type);
 }
 
 /* Half of what is free at most, so that nobody else runs out of room. */
@@ -93,7 +110,6 @@ static int write_data(struct wr_probe *p, struct wr_outfile *file, uint64_t byte
     int rc = wr_outfile_reserve(file, bytes, err);
     for (uint64_t at = 0; at < bytes && rc == 0; at += PIECE_BYTES) {
         if (at >= LEAST_DATA_BYTES && (double)(wr_clock_ns() - begin) * 1e-9 > seconds) bytes = at;
-        progress(p, "write", at, bytes, "bytes");
         if (at == bytes) break;
         for (size_t i = 0; i < PIECE_BYTES / sizeof *piece; i += WR_IO_ALIGN / sizeof *piece) piece[i] = state + at + i;
         rc = wr_outfile_write(file, at, piece, PIECE_BYTES, err);
@@ -101,7 +117,7 @@ static int write_data(struct wr_probe *p, struct wr_outfile *file, uint64_t byte
         if (rc == 0 && fdatasync(file->fd) != 0) rc = wr_err_errno(err, WEIR_E_WRITE, errno, "%s: cannot write", wr_file_label(file->path));
         (void)posix_fadvise(file->fd, 0, 0, POSIX_FADV_DONTNEED);
         if (rc == 0) p->bytes_written += PIECE_BYTES;
-        if (rc == 0 && cancelled(p)) rc = wr_err(err, WEIR_E_CANCELLED, "interrupted");
+        if (rc == 0) rc = wr_probe_step(p, err);
     }
     if (rc == 0 && ftruncate(file->fd, (off_t)bytes) != 0) rc = wr_err_errno(err, WEIR_E_WRITE, errno, "%s: cannot write", wr_file_label(file->path));
     p->data_bytes = bytes;
@@ -130,14 +146,16 @@ static bool too_slow(const struct wr_probe *p, uint32_t bytes, uint32_t depth)
 {
     const struct wr_profile *to = p->profile;
     const double in_flight = (double)bytes * depth;
-    if ((double)(wr_clock_ns() - p->disk_begin_ns) * 1e-9 > DISK_LIMIT(p->o->seconds)) return true;
-    return to->n_disk > 0 && in_flight > IN_FLIGHT_SECONDS * to->disk[to->n_disk - 1].rate;
+    if (to->n_disk == 0) return false;
+    if (elapsed(p) > DISK_LIMIT(p->o->seconds)) return true;
+    return in_flight > IN_FLIGHT_SECONDS * to->disk[to->n_disk - 1].rate;
 }
 
-static int measure_point(struct wr_probe *p, const char *engine, bool direct, uint32_t bytes, uint32_t depth, double seconds, weir_err *err)
+static int measure_point(struct wr_probe *p, const char *engine, bool direct, uint32_t bytes, uint32_t depth, double share, weir_err *err)
 {
     struct wr_profile *to = p->profile;
     struct wr_profile_disk d = {.direct = direct, .bytes = bytes, .depth = depth};
+    const double seconds = wr_probe_seconds(p, share);
     if ((uint64_t)bytes * depth > p->memory_bytes || too_slow(p, bytes, depth)) {
         p->n_left_out++;
         return wr_probe_step(p, err);
@@ -168,19 +186,21 @@ static void sort_surface(struct wr_profile *to)
 
 static const char *const engines[] = {"uring", "pread"};
 
-static int measure_surface(struct wr_probe *p, bool direct, double seconds, weir_err *err)
+/* A point's share of all seconds is `share`. */
+static int measure_surface(struct wr_probe *p, bool direct, double share, weir_err *err)
 {
     const size_t first = p->uring ? 0 : 1;
     int rc = 0;
-    p->disk_begin_ns = wr_clock_ns();
+    p->phase = "disk";
     for (size_t s = 0; s < LENGTH(sizes); s++)
         for (size_t d = 0; d < LENGTH(depths); d++)
-            for (size_t e = first; e < LENGTH(engines) && rc == 0; e++) rc = measure_point(p, engines[e], direct, sizes[s], depths[d], seconds, err);
+            for (size_t e = first; e < LENGTH(engines) && rc == 0; e++) rc = measure_point(p, engines[e], direct, sizes[s], depths[d], share, err);
     for (size_t s = 0; s < LENGTH(buffered_sizes) && direct; s++)
-        for (size_t e = first; e < LENGTH(engines) && rc == 0; e++) rc = measure_point(p, engines[e], false, buffered_sizes[s], TYPICAL_DEPTH, seconds, err);
+        for (size_t e = first; e < LENGTH(engines) && rc == 0; e++) rc = measure_point(p, engines[e], false, buffered_sizes[s], TYPICAL_DEPTH, share, err);
     /* Once more, a while later: the better rate is the one that less disturbed. */
     for (uint32_t i = 0; i < p->profile->n_disk && rc == 0; i++) {
         struct wr_profile_disk *d = &p->profile->disk[i];
+        const double seconds = wr_probe_seconds(p, share);
         double rate = 0;
         if (!too_slow(p, d->bytes, d->depth)) rc = measure_disk(p, d->engine, d->direct, d->bytes, d->depth, seconds, &rate, err);
         if (rc == 0 && rate > d->rate) d->rate = rate;
@@ -204,6 +224,7 @@ static uint32_t surface_steps(const struct wr_probe *p, bool direct)
 struct beside {
     struct wr_probe *p;
     bool direct;
+    double seconds;
     double rate;
     int code;
     weir_err err;
@@ -213,8 +234,7 @@ struct beside {
 static void *read_beside(void *arg)
 {
     struct beside *b = arg;
-    b->code =
-        measure_disk(b->p, b->p->uring ? "uring" : "pread", b->direct, TYPICAL_BYTES, TYPICAL_DEPTH, TOGETHER_SHARE * b->p->o->seconds, &b->rate, &b->err);
+    b->code = measure_disk(b->p, b->p->uring ? "uring" : "pread", b->direct, TYPICAL_BYTES, TYPICAL_DEPTH, b->seconds, &b->rate, &b->err);
     atomic_store(&b->stop, 1);
     return NULL;
 }
@@ -222,20 +242,21 @@ static void *read_beside(void *arg)
 /* Reads and products at the same time, then each alone: what is left of either. */
 static int measure_together(struct wr_probe *p, bool direct, weir_err *err)
 {
-    struct beside both = {.p = p, .direct = direct}, alone = both;
+    struct beside both = {.p = p, .direct = direct, .seconds = wr_probe_seconds(p, TOGETHER_SHARE / 3)}, alone = both;
     pthread_t thread;
     wr_probe_fill(p, &wr_quant_q4_0);
     int failure = wr_thread_start(&thread, read_beside, &both);
     if (failure != 0) return wr_err_errno(err, WEIR_E_THREAD, failure, "a thread could not be started");
     const double decode_beside = wr_probe_decode(p, 0, &both.stop);
     pthread_join(thread, NULL);
+    alone.seconds = wr_probe_seconds(p, TOGETHER_SHARE / 3);
     read_beside(&alone);
     failure = both.code != 0 ? both.code : alone.code;
     if (failure != 0) {
         *err = both.code != 0 ? both.err : alone.err;
         return failure;
     }
-    const double decode = wr_probe_decode(p, TOGETHER_SHARE * p->o->seconds, NULL);
+    const double decode = wr_probe_decode(p, wr_probe_seconds(p, TOGETHER_SHARE / 3), NULL);
     if (cancelled(p)) return wr_err(err, WEIR_E_CANCELLED, "interrupted");
     p->profile->disk_beside = both.rate < alone.rate ? both.rate / alone.rate : 1;
     p->profile->compute_beside = decode_beside < decode ? decode_beside / decode : 1;
@@ -277,20 +298,13 @@ static bool is_direct(const struct wr_probe *p)
 
 static int run(struct wr_probe *p, weir_err *err)
 {
-    const uint32_t disk_steps = p->data[0] != '\0' ? surface_steps(p, true) : 0, compute_steps = wr_probe_compute_steps(p->profile->n_threads);
-    const double seconds = p->o->seconds;
-    int rc = 0;
-    p->n_steps = disk_steps + compute_steps + (disk_steps > 0);
-    if (disk_steps > 0) {
-        const bool direct = is_direct(p);
-        p->n_steps -= disk_steps - surface_steps(p, direct);
-        rc = measure_surface(p, direct, 0.4 * seconds / disk_steps, err);
-        if (rc == 0) rc = wr_probe_compute_open(p, err);
-        if (rc == 0) rc = measure_together(p, direct, err);
-    } else {
-        rc = wr_probe_compute_open(p, err);
-    }
-    if (rc == 0) rc = wr_probe_compute_run(p, 0.5 * seconds / compute_steps, err);
+    const bool direct = is_direct(p);
+    p->share_left = 1;
+    int rc = measure_surface(p, direct, DISK_SHARE / surface_steps(p, direct), err);
+    if (rc == 0) rc = wr_probe_compute_open(p, err);
+    p->phase = "memory and compute";
+    if (rc == 0) rc = measure_together(p, direct, err);
+    if (rc == 0) rc = wr_probe_compute_run(p, 1 - DISK_SHARE - TOGETHER_SHARE, err);
     wr_probe_compute_close(p);
     return rc;
 }
@@ -302,25 +316,46 @@ static int measure(struct wr_probe *p, weir_err *err)
     uint64_t bytes = 0;
     int rc = check_folder(p->o->folder, err);
     if (rc == 0) rc = wr_engine_profile_name(p->profile, p->o->folder, p->kernels->level, err);
+    if (rc == 0) rc = refuse_memory(p, err);
     if (rc == 0) rc = choose_memory(p, err);
+    if (rc == 0) rc = choose_bytes(p->o->folder, &bytes, err);
     if (rc < 0) return rc;
     choose_threads(p->profile);
-    if (is_in_memory(p->profile->file_system)) {
-        wr_log(&p->log, WEIR_LOG_WARN, "%s: a file system in memory is no disk, which is not measured; name a folder of the disk that holds the models",
-            wr_file_label(p->o->folder));
-        return run(p, err);
-    }
-    rc = choose_bytes(p->o->folder, &bytes, err);
-    if (rc < 0) return rc;
     if (snprintf(path, sizeof path, "%s/weir-probe", p->o->folder) >= (int)sizeof path) return wr_err(err, WEIR_E_OPEN, "the folder's path is too long");
     rc = wr_outfile_open(&file, path, &p->ledger, WR_ACCOUNT_PROCESS, err);
     if (rc < 0) return rc;
     unlink(file.part); /* the open file is all there is of it */
     snprintf(p->data, sizeof p->data, "/proc/self/fd/%d", file.fd);
+    p->phase = "write";
     rc = write_data(p, &file, bytes, p->o->seconds / 8, err);
     if (rc == 0) rc = run(p, err);
     wr_outfile_discard(&file);
     return rc;
+}
+
+/* A profile gives way to one that was measured in as many seconds, on a machine as quiet. */
+static void store(struct wr_probe *p, char stored[WR_ENGINE_PATH])
+{
+    weir_err err;
+    struct wr_profile *mine = p->profile, *there = wr_mem_alloc(wr_engine_host_ledger(), WR_ACCOUNT_PROCESS, sizeof *there, &err);
+    const double steady = wr_profile_steadiness(mine);
+    if (steady < WR_PROFILE_STEADY)
+        wr_log(&p->log, WEIR_LOG_WARN, "the machine was busy: the middle run reached %.0f %% of an undisturbed one; measure again when nothing else runs",
+            100 * steady);
+    const bool is_there = there != NULL && wr_engine_profile_load(there, p->o->folder, mine->level, NULL) > 0;
+    const bool longer = is_there && there->seconds > mine->seconds;
+    const bool quieter = is_there && steady < WR_PROFILE_STEADY && there->steady > 0 && wr_profile_steadiness(there) >= WR_PROFILE_STEADY;
+    size_t folder;
+    if (longer || quieter) {
+        (void)wr_engine_profile_path(there, stored, &folder);
+        wr_log(&p->log, WEIR_LOG_WARN, "the profile that is there is kept, for it was measured %s; measure %s, or remove %s",
+            longer ? "in more seconds" : "on a quiet machine", longer ? "in as many (--seconds)" : "again", stored);
+        stored[0] = '\0';
+    } else if (wr_engine_profile_store(mine, stored, &err) < 0) {
+        wr_log(&p->log, WEIR_LOG_WARN, "the profile is not stored: %s", err.text);
+        stored[0] = '\0';
+    }
+    wr_mem_free(there);
 }
 
 int wr_tool_probe(const wr_probe_options *o, json_t **out, weir_err *err)
@@ -341,13 +376,10 @@ int wr_tool_probe(const wr_probe_options *o, json_t **out, weir_err *err)
     rc = measure(p, err);
     clock_gettime(CLOCK_REALTIME, &now);
     profile->taken = now.tv_sec;
+    profile->seconds = (uint32_t)(o->seconds + 0.5);
     p->seconds = (double)(wr_clock_ns() - p->begin_ns) * 1e-9;
     if (rc == 0) {
-        weir_err why;
-        if (wr_engine_profile_store(profile, stored, &why) < 0) {
-            wr_log(&p->log, WEIR_LOG_WARN, "the profile is not stored: %s", why.text);
-            stored[0] = '\0';
-        }
+        store(p, stored);
         *out = wr_probe_json(p, stored);
         if (*out == NULL) rc = wr_err(err, WEIR_E_NOMEM, "the system refused memory for the answer");
     }

@@ -15,6 +15,12 @@
 #define WR_PROBE_TYPICAL_BYTES (1u << 20)
 #define WR_PROBE_TYPICAL_DEPTH 8
 
+enum { WR_PROBE_SAMPLES = 128 };
+struct wr_probe_samples { /* the last so many of n */
+    double value[WR_PROBE_SAMPLES];
+    uint32_t n;
+};
+
 struct wr_probe_compute { /* of probe_compute.c */
     struct wr_arena arena;
     uint8_t *weights; /* of every format in turn, more than caches hold */
@@ -33,27 +39,31 @@ struct wr_probe {
     const struct wr_kernels *kernels;
     struct wr_profile *profile;
     struct wr_probe_compute compute;
-    char data[64]; /* path of the file that is read; "": there is none */
+    char data[64]; /* path of the file that is read */
     uint64_t data_bytes, bytes_read, bytes_written;
     uint64_t memory_bytes; /* that the probe may take */
     bool uring;
-    uint64_t begin_ns, disk_begin_ns;
-    uint32_t n_left_out;    /* points of the disk's surface */
-    uint32_t done, n_steps; /* for the progress: measurements */
-    double seconds;         /* it took */
+    uint64_t begin_ns;
+    uint32_t n_left_out;            /* points of the disk's surface */
+    const char *phase;              /* for the progress */
+    double share_left;              /* of all seconds, see wr_probe_seconds */
+    double seconds;                 /* it took */
+    struct wr_probe_samples steady; /* see wr_profile.steady */
 };
 
+/* Seconds for the next measurement, which was to have this share of all: what those before it took too long, or left over, is spread over what is left. */
+double wr_probe_seconds(struct wr_probe *, double share);
 /* One more measurement is done. WEIR_E_CANCELLED when it is to end. */
 int wr_probe_step(struct wr_probe *, weir_err *);
 /* Whether more time went by than there was. */
 bool wr_probe_late(const struct wr_probe *);
-/* Measurements of probe_compute.c for a machine with so many numbers of threads. */
-uint32_t wr_probe_compute_steps(uint32_t n_threads);
 int wr_probe_compute_open(struct wr_probe *, weir_err *);
 void wr_probe_compute_close(struct wr_probe *);
-int wr_probe_compute_run(struct wr_probe *, double seconds_each, weir_err *);
+int wr_probe_compute_run(struct wr_probe *, double share, weir_err *);
 /* The largest team's products of one row with Q4_0 weights, bytes/s: until *stop, or where that is NULL for so many seconds. */
 double wr_probe_decode(struct wr_probe *, double seconds, const _Atomic int *stop);
+/* The value that so many tenths of the samples do not reach. 0: there are none. */
+double wr_probe_decile(const struct wr_probe_samples *, uint32_t tenths);
 /* Makes the weights of one format. */
 void wr_probe_fill(struct wr_probe *, const struct wr_quant *);
 

@@ -12,15 +12,15 @@
 #include "kernels/ceiling.h"
 
 enum {
-    SAMPLES = 128,
     LEAST_RUNS = 3,
     ITEM_BYTES = 256 << 10, /* of weights, as in a plan */
     LEAST_WEIGHTS = 16 << 20,
-    FILL_ROWS = 32,         /* rows of a format that differ; they come again and again */
+    FILL_ROWS = 32, /* rows of a format that differ; they come again and again */
     SPAN_TILES = WR_SPAN / WR_TILE,
     ROUNDS = 2, /* of everything, some seconds apart: the better is what less disturbed */
 };
-#define RUN_SECONDS 0.002 /* at least, where a whole matrix allows it */
+#define STEADY_SECONDS 0.01 /* in less, the first runs, which wake sleeping threads, are too many of all */
+#define RUN_SECONDS 0.002   /* at least, where a whole matrix allows it */
 
 /* ---- opening --------------------------------------------------------------------------- */
 
@@ -76,7 +76,9 @@ int wr_probe_compute_open(struct wr_probe *p, weir_err *err)
             (unsigned long long)p->memory_bytes, n_threads, (unsigned long long)(beside + LEAST_WEIGHTS));
     c->weights_bytes = wr_round_down(p->memory_bytes - beside, WR_ARENA_ALIGN);
     int rc = wr_arena_open(&c->arena, beside + c->weights_bytes, err);
-    if (rc < 0) return rc;
+    if (rc < 0)
+        return wr_err(
+            err, rc, "the system refused %llu bytes to compute with; free memory or raise its limit", (unsigned long long)(beside + c->weights_bytes));
     c->weights = take(p, c->weights_bytes, err);
     c->x = take(p, x_bytes, err);
     c->y = take(p, y_bytes, err);
@@ -199,22 +201,25 @@ static void nothing_member(void *arg, uint32_t member, uint32_t n_members) {}
 
 static bool cancelled(const struct wr_probe *p) { return p->o->options->cancel != NULL && *p->o->options->cancel != 0; }
 
-struct samples {
-    double value[SAMPLES];
-    uint32_t n;
-};
+static void sample(struct wr_probe_samples *s, double value) { s->value[s->n++ % WR_PROBE_SAMPLES] = value; }
 
-static void sample(struct samples *s, double value) { s->value[s->n++ % SAMPLES] = value; }
-
-/* The upper decile: what a run reaches that nothing disturbs, without the luckiest ones. */
-static double undisturbed(const struct samples *s)
+double wr_probe_decile(const struct wr_probe_samples *s, uint32_t tenths)
 {
-    uint64_t key[SAMPLES];
-    uint32_t order[SAMPLES], n = s->n < SAMPLES ? s->n : SAMPLES;
+    uint64_t key[WR_PROBE_SAMPLES];
+    uint32_t order[WR_PROBE_SAMPLES], n = s->n < WR_PROBE_SAMPLES ? s->n : WR_PROBE_SAMPLES;
     memcpy(key, s->value, n * sizeof key[0]); /* what is positive has the order of its bits */
     for (uint32_t i = 0; i < n; i++) order[i] = i;
     wr_sort_by_key(order, n, key);
-    return n == 0 ? 0 : s->value[order[n * 9 / 10]];
+    return n == 0 ? 0 : s->value[order[n * tenths / 10]];
+}
+
+/* The upper decile: what a run reaches that nothing disturbs, without the luckiest ones. How far the middle one is from it tells how much was disturbed, of
+ * the largest team, all of which must run at the same time. */
+static double undisturbed(struct wr_probe *p, uint32_t team, const struct wr_probe_samples *s, double spent)
+{
+    const double rate = wr_probe_decile(s, 9);
+    if (team == p->profile->n_threads - 1 && s->n >= LEAST_RUNS && spent >= STEADY_SECONDS) sample(&p->steady, wr_probe_decile(s, 5) / rate);
+    return rate;
 }
 
 /* A run over the next `bytes` of the weights, from the front again where they end. */
@@ -236,7 +241,7 @@ static double products(struct wr_probe *p, uint32_t team, const struct wr_quant 
     struct job j = {.p = p, .quant = quant, .act = act, .row_bytes = row_bytes_of(quant)};
     const uint32_t n_threads = p->profile->threads[team], fit = (uint32_t)(c->weights_bytes / j.row_bytes);
     const uint32_t most = fit < WR_PROBE_ROWS ? fit : WR_PROBE_ROWS;
-    struct samples s = {.n = 0};
+    struct wr_probe_samples s = {.n = 0};
     double spent = 0;
     size_t at = 0;
     j.item_rows = (uint32_t)(ITEM_BYTES / j.row_bytes / WR_PANEL_ROWS * WR_PANEL_ROWS);
@@ -253,7 +258,7 @@ static double products(struct wr_probe *p, uint32_t team, const struct wr_quant 
             sample(&s, (double)j.n_rows * WR_PROBE_K / t);
         }
     }
-    return undisturbed(&s);
+    return undisturbed(p, team, &s, spent);
 }
 
 static double decode_rate(struct wr_probe *p, uint32_t team, const struct wr_quant *quant, bool precise, double seconds, const _Atomic int *stop)
@@ -275,7 +280,7 @@ static double attention(struct wr_probe *p, uint32_t team, uint32_t n_q, double 
     struct job j = {.p = p, .n_q = n_q};
     const size_t span = (size_t)WR_SPAN * WR_PROBE_HEAD_DIM * 2 * 2;
     const uint32_t fit = (uint32_t)(c->weights_bytes / span), wanted = 2 * p->profile->threads[team], n_spans = wanted < fit ? wanted : fit;
-    struct samples s = {.n = 0};
+    struct wr_probe_samples s = {.n = 0};
     double spent = 0;
     size_t at = 0;
     j.n_items = n_q < WR_TILE_MAX_Q ? n_spans : n_spans * (WR_PROBE_M / WR_TILE_MAX_Q);
@@ -285,15 +290,15 @@ static double attention(struct wr_probe *p, uint32_t team, uint32_t n_q, double 
         spent += t;
         sample(&s, (double)n_spans * (double)span / t);
     }
-    return undisturbed(&s);
+    return undisturbed(p, team, &s, spent);
 }
 
 static double stage_seconds(struct wr_probe *p, uint32_t team)
 {
     struct job j = {.p = p};
-    struct samples s = {.n = 0};
-    for (uint32_t i = 0; i < 2 * SAMPLES; i++) sample(&s, 1 / seconds_of(p->compute.team[team], nothing_member, &j));
-    return 1 / undisturbed(&s);
+    struct wr_probe_samples s = {.n = 0};
+    for (uint32_t i = 0; i < 2 * WR_PROBE_SAMPLES; i++) sample(&s, 1 / seconds_of(p->compute.team[team], nothing_member, &j));
+    return 1 / wr_probe_decile(&s, 9);
 }
 
 /* ---- the measurements ------------------------------------------------------------------ */
@@ -305,71 +310,72 @@ static uint32_t n_formats(void) /* with the number of activation widths of each 
     return n;
 }
 
-enum { STEPS_A_TEAM = 7, STEPS_A_FORMAT = 3 };
-
-uint32_t wr_probe_compute_steps(uint32_t n_threads) { return ROUNDS * n_threads * (STEPS_A_TEAM + STEPS_A_FORMAT * n_formats()); }
+enum { SHARES_OF_TEAM = 7, SHARES_OF_FORMAT = 3 };
 
 static void better(double *best, double rate)
 {
     if (rate > *best) *best = rate;
 }
 
-static int measure_team(struct wr_probe *p, uint32_t t, double seconds, weir_err *err)
+static int measure_team(struct wr_probe *p, uint32_t t, double share, weir_err *err)
 {
     struct wr_profile *to = p->profile;
     struct wr_team *team = p->compute.team[t];
+    double seconds = wr_probe_seconds(p, 2 * share);
     const double stage = stage_seconds(p, t);
     if (to->stage_seconds[t] == 0 || stage < to->stage_seconds[t]) to->stage_seconds[t] = stage;
     int rc = wr_probe_step(p, err);
-    if (rc == 0) better(&to->read[t], wr_ceiling_read(p->kernels, p->compute.weights, p->compute.weights_bytes, team, 2 * seconds));
+    if (rc == 0) better(&to->read[t], wr_ceiling_read(p->kernels, p->compute.weights, p->compute.weights_bytes, team, seconds));
     if (rc == 0) rc = wr_probe_step(p, err);
-    if (rc == 0) better(&to->fma[t], wr_ceiling_mix(p->kernels, WR_MIX_FMA, NULL, false, team, seconds));
+    if (rc == 0) better(&to->fma[t], wr_ceiling_mix(p->kernels, WR_MIX_FMA, NULL, false, team, wr_probe_seconds(p, share)));
     if (rc == 0) rc = wr_probe_step(p, err);
-    if (rc == 0) better(&to->int8[t], wr_ceiling_mix(p->kernels, WR_MIX_INT8, NULL, false, team, seconds));
+    if (rc == 0) better(&to->int8[t], wr_ceiling_mix(p->kernels, WR_MIX_INT8, NULL, false, team, wr_probe_seconds(p, share)));
     if (rc == 0) rc = wr_probe_step(p, err);
-    if (rc == 0) better(&to->int16[t], wr_ceiling_mix(p->kernels, WR_MIX_INT16, NULL, true, team, seconds));
+    if (rc == 0) better(&to->int16[t], wr_ceiling_mix(p->kernels, WR_MIX_INT16, NULL, true, team, wr_probe_seconds(p, share)));
     if (rc == 0) rc = wr_probe_step(p, err);
-    if (rc == 0) better(&to->attend[t], attention(p, t, WR_PROBE_GROUP, seconds));
+    if (rc == 0) better(&to->attend[t], attention(p, t, WR_PROBE_GROUP, wr_probe_seconds(p, share)));
     if (rc == 0) rc = wr_probe_step(p, err);
     /* With every query an element, of two bytes, is multiplied and added once, which counts as two. */
-    if (rc == 0) better(&to->attend_many[t], attention(p, t, WR_TILE_MAX_Q, seconds) * WR_PROBE_M);
+    if (rc == 0) better(&to->attend_many[t], attention(p, t, WR_TILE_MAX_Q, wr_probe_seconds(p, share)) * WR_PROBE_M);
     return rc == 0 ? wr_probe_step(p, err) : rc;
 }
 
-static int measure_format(struct wr_probe *p, struct wr_profile_format *f, const struct wr_quant *quant, double seconds, weir_err *err)
+static int measure_format(struct wr_probe *p, struct wr_profile_format *f, const struct wr_quant *quant, double share, weir_err *err)
 {
     const struct wr_act *act = &p->compute.act[f->precise];
     int rc = 0;
     for (uint32_t t = 0; t < p->profile->n_threads && rc == 0; t++) {
-        better(&f->mix[t], wr_ceiling_mix(p->kernels, WR_MIX_FORMAT, quant, f->precise, p->compute.team[t], seconds));
+        better(&f->mix[t], wr_ceiling_mix(p->kernels, WR_MIX_FORMAT, quant, f->precise, p->compute.team[t], wr_probe_seconds(p, share)));
         rc = wr_probe_step(p, err);
-        if (rc == 0) better(&f->decode[t], decode_rate(p, t, quant, f->precise, seconds, NULL));
+        if (rc == 0) better(&f->decode[t], decode_rate(p, t, quant, f->precise, wr_probe_seconds(p, share), NULL));
         if (rc == 0) rc = wr_probe_step(p, err);
-        if (rc == 0) better(&f->prefill[t], products(p, t, quant, act, seconds, NULL) * 2 * WR_PROBE_M);
+        if (rc == 0) better(&f->prefill[t], products(p, t, quant, act, wr_probe_seconds(p, share), NULL) * 2 * WR_PROBE_M);
         if (rc == 0) rc = wr_probe_step(p, err);
     }
     return rc;
 }
 
-int wr_probe_compute_run(struct wr_probe *p, double seconds, weir_err *err)
+int wr_probe_compute_run(struct wr_probe *p, double share, weir_err *err)
 {
     struct wr_profile *to = p->profile;
+    const double each = share / (ROUNDS * to->n_threads * (SHARES_OF_TEAM + SHARES_OF_FORMAT * n_formats()));
     int rc = 0;
     for (int round = 0; round < ROUNDS; round++) {
         const struct wr_quant *quant;
         uint32_t n = 0;
         wr_probe_fill(p, &wr_quant_f16); /* keys and values too */
-        for (uint32_t t = 0; t < to->n_threads && rc == 0; t++) rc = measure_team(p, t, seconds, err);
+        for (uint32_t t = 0; t < to->n_threads && rc == 0; t++) rc = measure_team(p, t, each, err);
         for (uint32_t i = 0; (quant = wr_quant_at(i)) != NULL && rc == 0; i++) {
-            if (round > 0 && wr_probe_late(p)) return 0;
+            if (round > 0 && wr_probe_late(p)) break;
             wr_probe_fill(p, quant);
             for (int precise = 0; precise < (quant->is_float ? 1 : 2) && rc == 0; precise++, n++) {
                 if (n == to->n_formats) to->n_formats++;
                 to->format[n].type = quant->id;
                 to->format[n].precise = precise;
-                rc = measure_format(p, &to->format[n], quant, seconds, err);
+                rc = measure_format(p, &to->format[n], quant, each, err);
             }
         }
     }
+    to->steady = wr_probe_decile(&p->steady, 5);
     return rc;
 }

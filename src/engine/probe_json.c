@@ -10,7 +10,7 @@ static json_t *disk_json(const struct wr_probe *p)
     const struct wr_profile *from = p->profile;
     json_t *surface = json_array();
     double best = 0, typical = 0;
-    const bool direct = from->n_disk > 0 && from->disk[0].direct;
+    const bool direct = from->disk[0].direct;
     for (uint32_t i = 0; i < from->n_disk; i++)
         if (from->disk[i].rate > best) best = from->disk[i].rate;
     for (uint32_t i = 0; i < from->n_disk; i++) {
@@ -19,9 +19,9 @@ static json_t *disk_json(const struct wr_probe *p)
                                            "depth", (json_int_t)d->depth, "rate", d->rate, "ratio", ratio(d->rate, best)));
     }
     typical = wr_profile_disk_rate(from, "auto", direct, WR_PROBE_TYPICAL_BYTES, WR_PROBE_TYPICAL_DEPTH);
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I}", "direct", from->n_disk > 0 ? json_boolean(direct) : json_null(), "rate", positive(typical),
-        "ceiling", positive(best), "ratio", ratio(typical, best), "surface", surface, "file_bytes", (json_int_t)p->data_bytes, "bytes_read",
-        (json_int_t)p->bytes_read, "bytes_written", (json_int_t)p->bytes_written);
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I}", "direct", json_boolean(direct), "rate", positive(typical), "ceiling", positive(best), "ratio",
+        ratio(typical, best), "surface", surface, "file_bytes", (json_int_t)p->data_bytes, "bytes_read", (json_int_t)p->bytes_read, "bytes_written",
+        (json_int_t)p->bytes_written);
 }
 
 static json_t *memory_json(const struct wr_profile *from)
@@ -65,8 +65,8 @@ static json_t *compute_json(const struct wr_profile *from)
 json_t *wr_probe_json(const struct wr_probe *p, const char *stored)
 {
     const struct wr_profile *from = p->profile;
-    return json_pack("{s:s, s:s, s:I, s:s, s:I, s:f, s:o, s:o, s:o, s:o, s:{s:o, s:o}}", "cpu", from->cpu, "isa", from->level, "cpus", (json_int_t)from->n_cpus,
-        "file_system", from->file_system, "taken", (json_int_t)from->taken, "seconds", p->seconds, "profile",
-        stored[0] != '\0' ? json_string(stored) : json_null(), "disk", disk_json(p), "memory", memory_json(from), "compute", compute_json(from), "together",
-        "disk", positive(from->disk_beside), "compute", positive(from->compute_beside));
+    return json_pack("{s:s, s:s, s:I, s:s, s:I, s:f, s:f, s:o, s:o, s:o, s:o, s:{s:o, s:o}}", "cpu", from->cpu, "isa", from->level, "cpus",
+        (json_int_t)from->n_cpus, "file_system", from->file_system, "taken", (json_int_t)from->taken, "seconds", p->seconds, "steady",
+        wr_profile_steadiness(from), "profile", stored[0] != '\0' ? json_string(stored) : json_null(), "disk", disk_json(p), "memory", memory_json(from),
+        "compute", compute_json(from), "together", "disk", positive(from->disk_beside), "compute", positive(from->compute_beside));
 }

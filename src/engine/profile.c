@@ -39,8 +39,7 @@ int wr_engine_profile_name(struct wr_profile *p, const char *path, const char *l
     return 0;
 }
 
-/* The file of a profile; `folder` gets the length of its folder. False without a home. */
-static bool file_of(const struct wr_profile *p, char path[WR_ENGINE_PATH], size_t *folder)
+bool wr_engine_profile_path(const struct wr_profile *p, char path[WR_ENGINE_PATH], size_t *folder)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     const bool given = cache != NULL && cache[0] == '/'; /* a relative one is as good as none */
@@ -84,7 +83,7 @@ int wr_engine_profile_load(struct wr_profile *p, const char *path, const char *l
     size_t n;
     int rc = wr_engine_profile_name(p, path, level, err);
     if (rc < 0) return rc;
-    if (!file_of(p, file, &n)) return 0;
+    if (!wr_engine_profile_path(p, file, &n)) return 0;
     const size_t capacity = WR_PROFILE_BYTES + 1; /* one more, so that too long a file is seen */
     char *text = wr_mem_alloc(wr_engine_host_ledger(), WR_ACCOUNT_PROCESS, capacity, err);
     if (text == NULL) return WEIR_E_NOMEM;
@@ -117,7 +116,7 @@ int wr_engine_profile_store(const struct wr_profile *p, char *where, weir_err *e
 {
     struct wr_outfile file;
     size_t folder;
-    if (!file_of(p, where, &folder)) return wr_err(err, WEIR_E_OPEN, "there is no place for profiles; set HOME or XDG_CACHE_HOME");
+    if (!wr_engine_profile_path(p, where, &folder)) return wr_err(err, WEIR_E_OPEN, "there is no place for profiles; set HOME or XDG_CACHE_HOME");
     int rc = make_folders(where, folder, err);
     if (rc < 0) return rc;
     char *text = wr_mem_alloc(wr_engine_host_ledger(), WR_ACCOUNT_PROCESS, WR_PROFILE_BYTES, err);

@@ -127,7 +127,7 @@ static int advance(weir_session *s, size_t n, struct eval *eval, weir_err *err)
         s->info.decode_bytes += now.bytes_last_pass;
         s->info.decode_row_bytes += row_bytes;
         s->info.decode_disk_bytes = wr_os_usage().read_bytes - s->decode_disk_begin;
-        s->info.decode_predicted_seconds += wr_plan_seconds(p, WR_WORK_DECODE, (uint32_t)begin, 1);
+        s->decode_positions += begin;
     } else {
         s->info.n_prefill += s->n - begin;
         s->info.prefill_seconds += seconds;
@@ -244,4 +244,11 @@ int weir_session_generate(weir_session *s, const weir_generate *g, enum weir_fin
     return 0;
 }
 
-weir_session_info weir_session_stats(const weir_session *s) { return s->info; }
+/* Passes of one kind grow evenly with their position: the one in the middle stands for all. */
+weir_session_info weir_session_stats(const weir_session *s)
+{
+    weir_session_info info = s->info;
+    const uint64_t n = info.n_decode;
+    if (n > 0) info.decode_predicted_seconds = (double)n * wr_plan_seconds(s->engine->plan, WR_WORK_DECODE, (uint32_t)(s->decode_positions / n), 1);
+    return info;
+}

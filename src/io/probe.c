@@ -85,7 +85,10 @@ int wr_io_probe(const char *path, const struct wr_io_probe *what, struct wr_ledg
     while (p.places.mask < p.places.n - 1) p.places.mask = 2 * p.places.mask + 1;
     p.places.at = wr_clock_ns() & p.places.mask; /* the next measurement begins elsewhere */
     rc = wr_arena_open(&arena, bytes, err);
-    if (rc < 0) goto out;
+    if (rc < 0) {
+        rc = wr_err(err, rc, "the system refused %llu bytes to read into; free memory or raise its limit", (unsigned long long)bytes);
+        goto out;
+    }
     p.buffers = wr_arena_take(&arena, ledger, WR_ACCOUNT_RING, bytes, err);
     if (p.buffers == NULL) {
         rc = WEIR_E_BUDGET;

@@ -91,7 +91,8 @@ static int uring_open(struct wr_io **out, const struct wr_io_config *config, wei
     int e = ring_open(&u->ring, config->depth);
     if (e != 0) {
         wr_ledger_release(config->ledger, WR_ACCOUNT_RING, RING_BYTES);
-        code = wr_err_errno(err, WEIR_E_OPEN, e, "io_uring cannot be used here, --io pread can");
+        code = e == EMFILE || e == ENFILE ? wr_err_errno(err, WEIR_E_OPEN, e, "io_uring needs a file descriptor; raise their limit (ulimit -n)")
+                                          : wr_err_errno(err, WEIR_E_OPEN, e, "io_uring cannot be used here, --io pread can");
         goto fail;
     }
     register_memory(u);

@@ -46,7 +46,8 @@ static const struct {
 static const struct {
     const char *key;
     size_t member;
-} beside[] = {
+} thousandths[] = {
+    {"steady_thousandths", offsetof(struct wr_profile, steady)},
     {"disk_beside_thousandths", offsetof(struct wr_profile, disk_beside)},
     {"compute_beside_thousandths", offsetof(struct wr_profile, compute_beside)},
 };
@@ -192,10 +193,10 @@ static const char *take_line(struct wr_profile *p, struct line *l)
         if (is_word(key, n, by_threads[i].key)) return take_measurement(p, l, by_threads[i].unit, numbers(p, by_threads[i].member));
     for (size_t i = 0; i < LENGTH(by_format); i++)
         if (is_word(key, n, by_format[i].key)) return take_format(p, l, by_format[i].member);
-    for (size_t i = 0; i < LENGTH(beside); i++)
-        if (is_word(key, n, beside[i].key)) {
+    for (size_t i = 0; i < LENGTH(thousandths); i++)
+        if (is_word(key, n, thousandths[i].key)) {
             if (!take_number(l, 1, 10000, &value)) return "it is not between 1 and 10000";
-            *numbers(p, beside[i].member) = (double)value / 1000;
+            *numbers(p, thousandths[i].member) = (double)value / 1000;
             return NULL;
         }
     if (is_word(key, n, "disk")) return take_disk(p, l);
@@ -206,6 +207,9 @@ static const char *take_line(struct wr_profile *p, struct line *l)
     } else if (is_word(key, n, "taken")) {
         if (!take_number(l, 0, LARGEST, &value)) return "it is no time";
         p->taken = (int64_t)value;
+    } else if (is_word(key, n, "seconds")) {
+        if (!take_number(l, 1, UINT32_MAX, &value)) return "it is no number of seconds";
+        p->seconds = (uint32_t)value;
     } else {
         l->at = l->end; /* of a newer weir */
     }
@@ -267,9 +271,10 @@ size_t wr_profile_print(const struct wr_profile *p, char *text, size_t capacity)
         const struct wr_profile_disk *d = &p->disk[i];
         put(&out, "disk %s %s %u %u %" PRIu64 "\n", d->engine, d->direct ? "direct" : "buffered", d->bytes, d->depth, whole(d->rate));
     }
-    for (size_t i = 0; i < LENGTH(beside); i++) {
-        const double value = *const_numbers(p, beside[i].member);
-        if (value > 0) put(&out, "%s %" PRIu64 "\n", beside[i].key, whole(value * 1000));
+    if (p->seconds > 0) put(&out, "seconds %u\n", p->seconds);
+    for (size_t i = 0; i < LENGTH(thousandths); i++) {
+        const double value = *const_numbers(p, thousandths[i].member);
+        if (value > 0) put(&out, "%s %" PRIu64 "\n", thousandths[i].key, whole(value * 1000));
     }
     if (p->n_threads > 0) put(&out, "threads");
     for (uint32_t t = 0; t < p->n_threads; t++) put(&out, " %u%s", p->threads[t], t + 1 < p->n_threads ? "" : "\n");
@@ -289,6 +294,22 @@ size_t wr_profile_print(const struct wr_profile *p, char *text, size_t capacity)
         }
     }
     return out.full ? 0 : out.n;
+}
+
+/* ---- how good it is -------------------------------------------------------------------- */
+
+double wr_profile_steadiness(const struct wr_profile *p)
+{
+    double most = 1; /* of a rate over its ceiling */
+    for (uint32_t t = 0; t < p->n_threads; t++) {
+        if (p->read[t] > 0 && p->attend[t] > most * p->read[t]) most = p->attend[t] / p->read[t];
+        for (uint32_t i = 0; i < p->n_formats; i++) {
+            const struct wr_profile_format *f = &p->format[i];
+            if (p->read[t] > 0 && f->decode[t] > most * p->read[t]) most = f->decode[t] / p->read[t];
+            if (f->mix[t] > 0 && f->prefill[t] > most * f->mix[t]) most = f->prefill[t] / f->mix[t];
+        }
+    }
+    return (p->steady > 0 ? p->steady : 1) / most;
 }
 
 /* ---- the disk's surface ---------------------------------------------------------------- */

@@ -34,7 +34,9 @@ struct wr_profile_format {              /* one weight format, both activation wi
 struct wr_profile {
     char cpu[64], level[16], file_system[64];
     uint32_t n_cpus;
-    int64_t taken; /* seconds since the epoch */
+    int64_t taken;    /* seconds since the epoch */
+    uint32_t seconds; /* that were to be measured in */
+    double steady;    /* the middle run over the undisturbed ones, which are what is stored; in the middle of all measurements with all threads; 0: unknown */
     struct wr_profile_disk disk[WR_PROFILE_DISK];
     uint32_t n_disk;
     uint32_t threads[WR_PROFILE_THREADS], n_threads;
@@ -54,6 +56,9 @@ struct wr_profile {
 int wr_profile_parse(struct wr_profile *, const char *text, size_t n, weir_err *);
 /* Writes at most `capacity` bytes; gives the length, 0 if it does not fit. */
 size_t wr_profile_print(const struct wr_profile *, char *text, size_t capacity);
+/* How quiet the machine was, up to 1: p->steady, or less where a rate is above its ceiling. Below WR_PROFILE_STEADY something else was running. */
+#define WR_PROFILE_STEADY 0.8
+double wr_profile_steadiness(const struct wr_profile *);
 /* The disk's rate for requests of `bytes` with `depth` in flight: between what was measured, by the logarithm of both; beyond it, as at its border.
  * engine "auto": uring where that was measured, else pread. 0: not measured. */
 double wr_profile_disk_rate(const struct wr_profile *, const char *engine, bool direct, uint64_t bytes, uint32_t depth);

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -79,6 +80,7 @@ def test_surface(probe):
     assert disk["rate"] == pytest.approx(rates[engine, disk["direct"], MIB, 8], rel=1e-6)
     assert disk["ceiling"] == max(rates.values()) and disk["ratio"] == pytest.approx(disk["rate"] / disk["ceiling"])
     assert all(1e4 < rate < 1e12 for rate in rates.values())
+    assert 0 < about["steady"] <= 1
     assert 0 < about["together"]["disk"] <= 1 and 0 < about["together"]["compute"] <= 1
 
 
@@ -121,22 +123,77 @@ def test_plans_find_it(probe, tmp_path):
     assert without["decode_predicted"] is None and without["prefill_predicted"] is None
 
 
-def test_table_without_disk_and_store(tmp_path):
-    """Every rate beside its ceiling. In memory there is no disk to measure, and without a cache folder no place for the profile: both are said, and the
-    rest is measured and printed."""
-    if not is_in_memory("/dev/shm") or not os.access("/dev/shm", os.W_OK):
-        pytest.skip("/dev/shm is no file system in memory")
-    before = set(os.listdir("/dev/shm"))
+def test_table_without_store(tmp_path):
+    """Every rate beside its ceiling. Without a cache folder there is no place for the profile: that is said, and all is measured and printed."""
+    if is_in_memory(tmp_path):
+        pytest.skip(f"{tmp_path} is in memory, which is no disk")
     file = tmp_path / "file"
     file.write_bytes(b"")
-    done = weir("probe", "/dev/shm", *SHORT, env={"XDG_CACHE_HOME": file}, expect=0)
+    done = weir("probe", tmp_path, *SHORT, env={"XDG_CACHE_HOME": file}, expect=0)
     text = done.out.decode()
-    assert "a file system in memory is no disk" in done.err and "not stored" in done.err and done.err.count("\n") == 2
-    assert "not measured" in text and "not stored" in text and "ceiling" in text and "ratio" in text
+    assert "the profile is not stored" in done.err and "not stored" in text and "ceiling" in text and "ratio" in text
     assert re.search(r"Q4_0 +int16 +\d+ +[\d.]+ +[\d.]+ +\d+\.\d\d +[\d.]+ +[\d.-]+ +\d+\.\d\d\n", text)
-    assert set(os.listdir("/dev/shm")) == before
-    drawn = weir("probe", "/dev/shm", *SHORT, "--json", "-o", tmp_path / "none.svg", env={"XDG_CACHE_HOME": tmp_path}, expect=1)
-    assert "nothing to draw" in drawn.json["error"]["message"] and not (tmp_path / "none.svg").exists()
+
+
+def test_better_profile_is_kept(probe, tmp_path):
+    """One of more seconds gives way only to as many; a damaged one to any."""
+    folder, _, _, about = probe
+    stored = tmp_path / "weir" / "profiles" / pathlib.Path(about["profile"]).name
+    stored.parent.mkdir(parents=True)
+    text = pathlib.Path(about["profile"]).read_text(encoding="ascii")
+    assert "\nseconds 1\n" in text
+    longer = text.replace("\nseconds 1\n", "\nseconds 2\n")
+    for before, is_kept in ((longer, True), (longer[:-40], False)):
+        stored.write_text(before, encoding="ascii")
+        again = weir_json("probe", folder, *SHORT, env={"XDG_CACHE_HOME": tmp_path})
+        kept = [line for line in again["warnings"] if "is kept" in line]
+        assert (stored.read_text(encoding="ascii") == before) == is_kept and again["profile"] == (None if is_kept else str(stored))
+        assert len(kept) == is_kept and all("--seconds" in line and str(stored.parent.parent) in line for line in kept)
+
+
+def test_busy_machine(tmp_path):
+    """Beside others that compute a profile is noisy: that is said, and it does not take the place of one of a quiet machine."""
+    if is_in_memory(tmp_path):
+        pytest.skip(f"{tmp_path} is in memory, which is no disk")
+    cache = {"XDG_CACHE_HOME": tmp_path / "cache"}
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3 * os.cpu_count())]
+    try:
+        first = weir_json("probe", tmp_path, *SHORT, env=cache)
+        stored = pathlib.Path(first["profile"])
+        quiet = re.sub(r"\nsteady_thousandths \d+\n", "\nsteady_thousandths 1000\n", stored.read_text(encoding="ascii"))
+        quiet = re.sub(r"\n(decode|prefill|attend) .*", "", quiet)  # nothing above its ceiling
+        stored.write_text(quiet, encoding="ascii")
+        second = weir_json("probe", tmp_path, *SHORT, env=cache)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    assert first["steady"] < 0.8 and any("machine was busy" in line for line in first["warnings"])
+    assert second["profile"] is None and any("is kept" in line and "quiet" in line for line in second["warnings"])
+    assert stored.read_text(encoding="ascii") == quiet
+
+
+def test_progress_is_steady(tmp_path):
+    """In a log: seconds of all seconds, which never go back, whatever is being measured."""
+    if is_in_memory(tmp_path):
+        pytest.skip(f"{tmp_path} is in memory, which is no disk")
+    done = weir("probe", tmp_path, "--seconds", 13, "-v", env={"XDG_CACHE_HOME": tmp_path / "cache"}, expect=0)
+    shown = re.findall(r"^weir: (write|disk|memory and compute) (\d+) of (\d+) seconds(?:, reading \d+ MB/s)?$", done.err, re.M)
+    assert shown and {total for _, _, total in shown} == {"13"} and [int(at) for _, at, _ in shown] == sorted(int(at) for _, at, _ in shown)
+
+
+def test_few_descriptors(tmp_path):
+    """Whatever cannot be opened is named with a remedy that the command has."""
+    if is_in_memory(tmp_path):
+        pytest.skip(f"{tmp_path} is in memory, which is no disk")
+    failed = 0
+    for n in range(4, 12):
+        done = weir("probe", tmp_path, *SHORT, before=("prlimit", f"--nofile={n}"), env={"XDG_CACHE_HOME": tmp_path / "cache"})
+        failed += done.code != 0
+        assert "--io" not in done.err and "--memory" not in done.err, done.show()
+        if done.code == 0:
+            break
+    assert failed > 0 and done.code == 0, done.show()
 
 
 @pytest.mark.parametrize("seconds", (0.2, 4))
@@ -173,6 +230,8 @@ def test_refusals(tmp_path):
         locked = tmp_path / "locked"
         locked.mkdir(mode=0o500)
         refused(locked, code=5, said="no file can be written there", env=cache)
+    if is_in_memory("/dev/shm"):
+        refused("/dev/shm", code=5, said="is in memory (tmpfs), which is no disk", env=cache)
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["file"] and profiles(tmp_path / "cache") == []
 
 

@@ -25,6 +25,7 @@ static void fill(struct wr_profile *full)
     strcpy(full->file_system, "ext4 8:1");
     full->n_cpus = 128;
     full->taken = 1790000000;
+    full->seconds = 36;
     for (uint32_t i = 0; i < WR_PROFILE_DISK; i++) {
         struct wr_profile_disk *d = &full->disk[full->n_disk++];
         strcpy(d->engine, i % 2 ? "uring" : "pread");
@@ -55,6 +56,7 @@ static void fill(struct wr_profile *full)
     }
     full->disk_beside = 0.93;
     full->compute_beside = 0.8;
+    full->steady = 0.97;
 }
 
 static bool near(double a, double b) { return a > b * (1 - 1e-9) && a < b * (1 + 1e-9); }
@@ -70,7 +72,8 @@ static void test_round_trip(void **state)
         assert_true(near(q.stage_seconds[t], p.stage_seconds[t]));
         q.stage_seconds[t] = p.stage_seconds[t];
     }
-    assert_true(near(q.disk_beside, 0.93) && near(q.compute_beside, 0.8));
+    assert_true(near(q.disk_beside, 0.93) && near(q.compute_beside, 0.8) && near(q.steady, 0.97));
+    q.steady = p.steady;
     q.disk_beside = p.disk_beside;
     q.compute_beside = p.compute_beside;
     assert_memory_equal(&p, &q, sizeof p);
@@ -129,6 +132,7 @@ static void test_damaged(void **state)
     expect_error(HEAD "cpu a\ncpu b\n", "line 4");
     expect_error(HEAD "level a-name-of-a-level-too-long\n", "line 3");
     expect_error(HEAD "disk_beside_thousandths 0\n", "line 3");
+    expect_error(HEAD "seconds 0\n", "line 3");
     for (uint32_t i = 0; i < sizeof text - 1; i++) text[i] = "weir-profile 1\n"[i % 15];
     text[sizeof text - 1] = '\n';
     weir_err err;
@@ -188,9 +192,32 @@ static void test_disk_rate(void **state)
     assert_true(wr_profile_disk_rate(&p, "auto", true, 64 * KIB, 1) == 0);
 }
 
+/* What a busy machine leaves behind: middle runs far below the undisturbed ones, and rates above a ceiling that was measured in a worse moment. */
+static void test_steadiness(void **state)
+{
+    memset(&p, 0, sizeof p);
+    assert_true(wr_profile_steadiness(&p) == 1); /* nothing is known */
+    p.steady = 0.9;
+    p.n_threads = 2;
+    for (int t = 0; t < 2; t++) {
+        p.read[t] = 100;
+        p.attend[t] = 100;
+    }
+    p.n_formats = 2;
+    p.format[1].decode[0] = p.format[1].prefill[1] = p.format[1].mix[1] = 100;
+    assert_true(near(wr_profile_steadiness(&p), 0.9));
+    p.attend[1] = 150;
+    assert_true(near(wr_profile_steadiness(&p), 0.6));
+    p.format[1].decode[0] = 180;
+    assert_true(near(wr_profile_steadiness(&p), 0.5));
+    p.format[1].prefill[1] = 360;
+    assert_true(near(wr_profile_steadiness(&p), 0.25));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_round_trip), cmocka_unit_test(test_empty), cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_too_many), cmocka_unit_test(test_newer), cmocka_unit_test(test_mutated), cmocka_unit_test(test_disk_rate)};
+        cmocka_unit_test(test_too_many), cmocka_unit_test(test_newer), cmocka_unit_test(test_mutated), cmocka_unit_test(test_disk_rate),
+        cmocka_unit_test(test_steadiness)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
