@@ -221,7 +221,9 @@ static int take(struct attention *a, enum wr_kv_type type, uint32_t m, const cha
 
 static int one(struct wr_bench *b, const uint32_t shape[3], enum wr_kv_type type, uint32_t m, uint32_t depth, weir_err *err)
 {
-    struct attention a = {.b = b, .depth = depth, .layer = {.q_norm = WR_NO_WEIGHT, .k_norm = WR_NO_WEIGHT}};
+    struct attention a = {.b = b,
+        .depth = depth,
+        .layer = {.q_bias = WR_NO_WEIGHT, .k_bias = WR_NO_WEIGHT, .v_bias = WR_NO_WEIGHT, .q_norm = WR_NO_WEIGHT, .k_norm = WR_NO_WEIGHT}};
     struct wr_hparams *hp = &a.model.hp;
     wr_bench_row row = {.m = m, .unit = "ops/s"};
     char what[96];

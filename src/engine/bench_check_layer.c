@@ -10,7 +10,7 @@
 #include "model/pass.h"
 
 #define N_CHECKED 4u /* rows */
-/* What two layers add to a row is moved by about 0.015 of its length when their activations are rounded to int8, and by 0.0004 when keys and values
+/* What a few layers add to a row is moved by about 0.015 of its length when their activations are rounded to int8, and by 0.0004 when keys and values
  * are to f16 and activations at most to int16 (measured: 64 to 2048 dimensions, Q4_0, Q6_K, F16). Twice that is a defect. */
 #define MOST_INT8 0.03
 #define MOST_FINE 0.001

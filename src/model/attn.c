@@ -35,7 +35,7 @@ static void rope_angles(struct wr_pass *p, uint32_t row, void *arg)
         wr_rope_angles(p->rows[row].position, p->rope[i].inv_freq, n_half, p->rope[i].cos + row * n_half, p->rope[i].sin + row * n_half);
 }
 
-/* Norms and rotates q and k of a row and stores its key and value. */
+/* Adds biases to q, k and v of a row, norms and rotates q and k, stores its key and value. */
 static void store_row(struct wr_pass *p, uint32_t row, uint32_t il)
 {
     const struct wr_hparams *hp = &p->model->hp;
@@ -43,6 +43,9 @@ static void store_row(struct wr_pass *p, uint32_t row, uint32_t il)
     float *q = p->g + row * p->g_width, *k = q + hp->n_head * hp->head_dim, *v = k + hp->n_head_kv * hp->head_dim;
     const struct wr_layer *l = &p->model->layers[il];
     const struct wr_rope *rope = &p->rope[l->local];
+    wr_pass_add_vector(p, q, l->q_bias, hp->n_head * hp->head_dim);
+    wr_pass_add_vector(p, k, l->k_bias, hp->n_head_kv * hp->head_dim);
+    wr_pass_add_vector(p, v, l->v_bias, hp->n_head_kv * hp->head_dim);
     for (uint32_t h = 0; l->q_norm != WR_NO_WEIGHT && h < hp->n_head + hp->n_head_kv; h++) {
         const float *w = wr_pager_vector(p->pager, h < hp->n_head ? l->q_norm : l->k_norm);
         p->kernels->rmsnorm(q + h * hp->head_dim, w, q + h * hp->head_dim, hp->head_dim, hp->eps);
@@ -182,14 +185,15 @@ bool wr_attention(struct wr_pass *p, uint32_t il)
     const struct wr_layer *l = &p->model->layers[il];
     const struct wr_hparams *hp = &p->model->hp;
     uint32_t n_q = hp->n_head * hp->head_dim, n_kv = hp->n_head_kv * hp->head_dim;
-    if (il == 0) wr_pass_each_row(p, rope_angles, NULL);
-    if (!wr_pass_activate(p, p->x, hp->n_embd, l->attn_norm, p->h, p->h_width, hp->n_embd)) return false;
-    struct wr_product in[] = {{l->q, l->q_bias, p->g, p->g_width}, {l->k, l->k_bias, p->g + n_q, p->g_width}, {l->v, l->v_bias, p->g + n_q + n_kv, p->g_width}};
+    if (il == 0) {
+        wr_pass_each_row(p, rope_angles, NULL);
+        if (!wr_pass_join(p, NULL, 0, WR_NO_WEIGHT, WR_NO_WEIGHT, l->attn_norm)) return false;
+    }
+    struct wr_product in[] = {{l->q, p->g, p->g_width}, {l->k, p->g + n_q, p->g_width}, {l->v, p->g + n_q + n_kv, p->g_width}};
     if (!wr_pass_products(p, in, 3) || !wr_attention_store(p, il)) return false;
     wr_attention_attend(p, il);
-    if (!wr_pass_activate(p, p->h, p->h_width, WR_NO_WEIGHT, p->h, p->h_width, n_q)) return false;
-    struct wr_product out = {l->o, l->o_bias, p->u, p->u_width};
-    if (!wr_pass_products(p, &out, 1)) return false;
-    wr_pass_add(p, p->u, p->u_width, l->attn_post_norm);
-    return true;
+    wr_pass_begin_act(p, p->h, p->h_width, n_q);
+    wr_pass_each_row(p, wr_pass_round_row, NULL);
+    struct wr_product out = {l->o, p->u, p->u_width};
+    return !atomic_load(&p->failed) && wr_pass_products(p, &out, 1) && wr_pass_join(p, p->u, p->u_width, l->o_bias, l->attn_post_norm, l->ffn_norm);
 }

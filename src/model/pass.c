@@ -185,30 +185,13 @@ static void products_member(void *arg, uint32_t member, uint32_t n_members)
     }
 }
 
-static void add_bias(struct wr_pass *p, uint32_t row, void *arg)
-{
-    const struct wr_product *product = arg;
-    uint64_t n = p->model->uses[product->weight].tensor->n_rows;
-    p->kernels->add(product->y + row * product->ld, wr_pager_vector(p->pager, product->bias), n);
-}
-
 bool wr_pass_products(struct wr_pass *p, const struct wr_product *product, uint32_t n)
 {
     struct products s = {.p = p, .product = product};
     for (uint32_t i = 0; i < n; i++) s.n_items += wr_pager_items(p->pager, product[i].weight);
     wr_team_run(p->team, products_member, &s);
-    for (uint32_t i = 0; i < n; i++)
-        if (product[i].bias != WR_NO_WEIGHT) wr_pass_each_row(p, add_bias, (void *)&product[i]);
     return !atomic_load(&p->failed);
 }
-
-struct activate {
-    const float *from, *norm;
-    size_t ld;
-    uint32_t k;
-};
-
-static const float *norm_weight(const struct wr_pass *p, uint32_t norm) { return norm != WR_NO_WEIGHT ? wr_pager_vector(p->pager, norm) : NULL; }
 
 /* The head's rows are gathered: its row is the row-th that wants logits. */
 static uint32_t position_of(const struct wr_pass *p, uint32_t row)
@@ -219,47 +202,57 @@ static uint32_t position_of(const struct wr_pass *p, uint32_t row)
     return p->rows[i].position;
 }
 
-static void activate_row(struct wr_pass *p, uint32_t row, void *arg)
+void wr_pass_add_vector(struct wr_pass *p, float *y, uint32_t vector, size_t n)
 {
-    const struct activate *a = arg;
-    float *to = (float *)p->act.x + row * p->act.ldx;
-    if (a->norm != NULL) p->kernels->rmsnorm(a->from + row * a->ld, a->norm, to, a->k, p->model->hp.eps);
-    bool finite = a->k % WR_GROUP == 0 ? p->kernels->quantize(&p->act, row) : p->kernels->all_finite(to, a->k);
+    if (vector != WR_NO_WEIGHT) p->kernels->add(y, wr_pager_vector(p->pager, vector), n);
+}
+
+void wr_pass_begin_act(struct wr_pass *p, const float *x, size_t ld, uint32_t k)
+{
+    p->act.m = p->m;
+    p->act.k = k;
+    p->act.x = x;
+    p->act.ldx = ld;
+}
+
+void wr_pass_round_row(struct wr_pass *p, uint32_t row, void *none)
+{
+    const struct wr_act *a = &p->act;
+    bool finite = a->k % WR_GROUP == 0 ? p->kernels->quantize(a, row) : p->kernels->all_finite(a->x + row * a->ldx, a->k);
     if (!finite)
         wr_pass_fail(
             p, WEIR_E_NONFINITE, "an activation of position %u is not finite: the weights are damaged or not of this architecture", position_of(p, row));
 }
 
-bool wr_pass_activate(struct wr_pass *p, const float *from, size_t ld, uint32_t norm, float *to, size_t to_ld, uint32_t k)
-{
-    struct activate a = {from, norm_weight(p, norm), ld, k};
-    p->act.m = p->m;
-    p->act.k = k;
-    p->act.x = to;
-    p->act.ldx = to_ld;
-    wr_pass_each_row(p, activate_row, &a);
-    return !atomic_load(&p->failed);
-}
-
-struct addend {
+struct join {
     float *y;
-    const float *norm;
     size_t ld;
+    uint32_t bias, post_norm, norm;
 };
 
-static void add_row(struct wr_pass *p, uint32_t row, void *arg)
+static void join_row(struct wr_pass *p, uint32_t row, void *arg)
 {
-    const struct addend *a = arg;
-    const struct wr_hparams *hp = &p->model->hp;
-    float *y = a->y + row * a->ld;
-    if (a->norm != NULL) p->kernels->rmsnorm(y, a->norm, y, hp->n_embd, hp->eps);
-    p->kernels->add(p->x + (size_t)row * hp->n_embd, y, hp->n_embd);
+    const struct join *j = arg;
+    const uint32_t n = p->model->hp.n_embd;
+    const float eps = p->model->hp.eps;
+    float *x = p->x + (size_t)row * n;
+    if (j->y != NULL) {
+        float *y = j->y + row * j->ld;
+        wr_pass_add_vector(p, y, j->bias, n);
+        if (j->post_norm != WR_NO_WEIGHT) p->kernels->rmsnorm(y, wr_pager_vector(p->pager, j->post_norm), y, n, eps);
+        p->kernels->add(x, y, n);
+    }
+    if (j->norm == WR_NO_WEIGHT) return;
+    p->kernels->rmsnorm(x, wr_pager_vector(p->pager, j->norm), p->h + row * p->h_width, n, eps);
+    wr_pass_round_row(p, row, NULL);
 }
 
-void wr_pass_add(struct wr_pass *p, float *y, size_t ld, uint32_t norm)
+bool wr_pass_join(struct wr_pass *p, float *y, size_t ld, uint32_t bias, uint32_t post_norm, uint32_t norm)
 {
-    struct addend a = {y, norm_weight(p, norm), ld};
-    wr_pass_each_row(p, add_row, &a);
+    struct join j = {y, ld, bias, post_norm, norm};
+    wr_pass_begin_act(p, p->h, p->h_width, p->model->hp.n_embd);
+    wr_pass_each_row(p, join_row, &j);
+    return !atomic_load(&p->failed);
 }
 
 static void embed(void *user, size_t i, const void *row)
@@ -307,7 +300,7 @@ static int run_head(struct wr_pass *p, wr_head_fn *fn, void *user, weir_err *err
     p->m = n_want;
     p->gathered = true;
     int rc = 0;
-    if (!wr_pass_activate(p, p->x, hp->n_embd, p->model->output_norm, p->h, p->h_width, hp->n_embd)) goto failed;
+    if (!wr_pass_join(p, NULL, 0, WR_NO_WEIGHT, WR_NO_WEIGHT, p->model->output_norm)) goto failed;
     uint32_t words_per_item = wr_pager_item_rows(p->pager, p->model->output), n_all = wr_pager_items(p->pager, p->model->output);
     const float *bias = p->model->output_bias != WR_NO_WEIGHT ? wr_pager_vector(p->pager, p->model->output_bias) : NULL;
     uint64_t room = (hp->n_vocab + (uint64_t)p->max_rows * HEAD_WORDS_PER_ROW) / n_want;
@@ -316,7 +309,7 @@ static int run_head(struct wr_pass *p, wr_head_fn *fn, void *user, weir_err *err
         uint32_t n = n_all - item < n_tile ? n_all - item : n_tile, word = item * words_per_item;
         uint32_t n_words = hp->n_vocab - word < n * words_per_item ? hp->n_vocab - word : n * words_per_item;
         /* y points so that the item's own row numbers land in this tile. */
-        struct wr_product product = {p->model->output, WR_NO_WEIGHT, p->logits - word, n_words};
+        struct wr_product product = {p->model->output, p->logits - word, n_words};
         struct products s = {.p = p, .product = &product, .first_item = item, .n_items = n};
         wr_team_run(p->team, products_member, &s);
         for (uint32_t i = 0; bias != NULL && i < n_want; i++) p->kernels->add(p->logits + (size_t)i * n_words, bias + word, n_words);

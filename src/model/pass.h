@@ -71,24 +71,28 @@ typedef void wr_pass_row_fn(struct wr_pass *, uint32_t row, void *arg);
 /* Every row once, split over the team; in this thread when there is one row. */
 void wr_pass_each_row(struct wr_pass *, wr_pass_row_fn *, void *arg);
 
-/* y = activations times each weight, rows of y `ld` floats apart; biases (WR_NO_WEIGHT: none) are added. */
+/* y = act times each weight, rows of y `ld` floats apart. */
 struct wr_product {
-    uint32_t weight, bias;
+    uint32_t weight;
     float *y;
     size_t ld;
 };
 bool wr_pass_products(struct wr_pass *, const struct wr_product *, uint32_t n);
-/* act = rmsnorm(from) [m][k] with the norm weight, or `from` itself where norm is WR_NO_WEIGHT, rounded by rule d; `to` keeps the f32 values (float weights read them). */
-bool wr_pass_activate(struct wr_pass *, const float *from, size_t ld, uint32_t norm, float *to, size_t to_ld, uint32_t k);
-void wr_pass_add(struct wr_pass *, float *y, size_t ld, uint32_t norm); /* x += rmsnorm(y) with the norm weight, or y itself: WR_NO_WEIGHT */
+/* What lies between products is done row by row, in one stage of the team: a row is in the cache, and each stage ends with everybody waiting. */
+void wr_pass_add_vector(struct wr_pass *, float *y, uint32_t vector, size_t n); /* y += the VECTOR weight; WR_NO_WEIGHT: stays */
+/* act is of x [m][k] from now on; a row is there once it is rounded by rule d. x stays: float weights read it. */
+void wr_pass_begin_act(struct wr_pass *, const float *x, size_t ld, uint32_t k);
+void wr_pass_round_row(struct wr_pass *, uint32_t row, void *none); /* a wr_pass_row_fn. A value that is not finite fails the pass */
+/* y, if not NULL, is a product's result: x += y + bias, by way of rmsnorm with post_norm. Then act = rmsnorm(x) with norm, in h. WR_NO_WEIGHT: without. */
+bool wr_pass_join(struct wr_pass *, float *y, size_t ld, uint32_t bias, uint32_t post_norm, uint32_t norm);
 
 typedef void wr_gate_fn(float *gate, const float *up, size_t n); /* gate = act(gate) * up */
-/* With the layer's biases and post-norms, where it has them: */
+/* A layer: attention, then ffn, with its biases and post-norms where it has them. Each leaves the act that the next block begins with. */
 bool wr_attention(struct wr_pass *, uint32_t il);         /* x += attention(norm(x)), with norms of q and k, RoPE and the window */
 bool wr_ffn(struct wr_pass *, uint32_t il, wr_gate_fn *); /* x += down(act(gate(norm(x))) * up(norm(x))) */
 
 /* The two halves of attention between its products, for measuring: q, k and v of the rows lie in g, the result is in h. */
-bool wr_attention_store(struct wr_pass *, uint32_t il); /* norms and rotates q and k, stores k and v */
+bool wr_attention_store(struct wr_pass *, uint32_t il); /* adds biases, norms and rotates q and k, stores k and v */
 void wr_attention_attend(struct wr_pass *, uint32_t il);
 /* Work space of one member inside attention. */
 uint64_t wr_attention_work_bytes(uint32_t head_dim);

@@ -82,9 +82,9 @@ def test_layer(more):
     for row in done["rows"]:
         check_row(row, "ops/s")
         m = row["m"]
-        weights = 2 * 256 * (256 + 2 * 64 + 256 + 3 * 768)
-        assert row["shape"] == "tiny-256/2" and row["layers"] == 2
-        assert math.isclose(row["rate"] * row["median"], 2 * m * weights + 2 * 2 * m * (m + 1) * 256, rel_tol=1e-12)
+        weights = 3 * 256 * (256 + 2 * 64 + 256 + 3 * 768)
+        assert row["shape"] == "tiny-256/3" and row["layers"] == 3
+        assert math.isclose(row["rate"] * row["median"], 2 * m * weights + 3 * 2 * m * (m + 1) * 256, rel_tol=1e-12)
         assert row["outputs"] == m * 256 and row["outputs_verified"] == min(m, 4) * 256
         assert 0 < row["max_rel_error"] < (0.02 if row["format"] == "Q4_K" and not more else 1e-3)
 
