@@ -47,7 +47,7 @@ typedef void weir_log_fn(void *user, enum weir_log_level level, const char *line
  * `done` of `total` in `unit` ("bytes", "tokens", or "layers" of one token). */
 typedef void weir_progress_fn(void *user, const char *phase, uint64_t done, uint64_t total, const char *unit);
 
-enum weir_kv { WEIR_KV_F16, WEIR_KV_F32 };
+enum weir_kv { WEIR_KV_F16, WEIR_KV_F32, WEIR_KV_Q8_0 }; /* of keys and values; q8_0: heads of a multiple of 32 dimensions */
 enum weir_direct { WEIR_DIRECT_AUTO, WEIR_DIRECT_ON, WEIR_DIRECT_OFF };
 #define WEIR_AUTO UINT64_MAX /* in a size field: let the plan choose */
 

@@ -99,7 +99,17 @@ static int run(void *arg, double *compute_seconds, weir_err *err)
 
 /* ---- the check ---- */
 
-static double rounded(enum wr_kv_type type, float x) { return type == WR_KV_F16 ? (double)wr_f32_from_f16(wr_f16_from_f32(x)) : (double)x; }
+/* What is stored of a key or value. */
+static void round_kv(enum wr_kv_type type, float *x, uint32_t dim)
+{
+    for (uint32_t i = 0; type == WR_KV_F16 && i < dim; i++) x[i] = wr_f32_from_f16(wr_f16_from_f32(x[i]));
+    for (uint32_t i = 0; type == WR_KV_Q8_0 && i < dim; i += WR_GROUP) {
+        float amax = 0;
+        for (uint32_t j = i; j < i + WR_GROUP; j++) amax = fmaxf(amax, fabsf(x[j]));
+        float inverse = amax < 0x1p-100f ? 0 : 127 / amax, d = wr_f32_from_f16(wr_f16_from_f32(amax / 127));
+        for (uint32_t j = i; j < i + WR_GROUP; j++) x[j] = fminf(fmaxf(rintf(x[j] * inverse), -127), 127) * d;
+    }
+}
 
 /* One head of one checked row in double precision. What f32 explains: a score is off by at most (D + 4) u sum |q k|, its exponential by as much
  * and 32 u, and each of two sums over n keys by 8 standard deviations, 8 sqrt(n) u; relative to sum p |v|. */
@@ -115,8 +125,9 @@ static void check_head(struct attention *a, uint32_t i, uint32_t head, uint32_t 
     for (uint32_t j = 0; j < n; j++) {
         double s = 0, all = 0;
         random_kv(x, hp, MATRIX_K, j, kv_head);
+        round_kv(a->kv.type, x, dim);
         for (uint32_t d = 0; d < dim; d++) {
-            double product = (double)q[d] * rounded(a->kv.type, x[d]);
+            double product = (double)q[d] * (double)x[d];
             s += product;
             all += fabs(product);
         }
@@ -128,8 +139,9 @@ static void check_head(struct attention *a, uint32_t i, uint32_t head, uint32_t 
         double p = exp(score[j] - max);
         sum += p;
         random_kv(x, hp, MATRIX_V, j, kv_head);
+        round_kv(a->kv.type, x, dim);
         for (uint32_t d = 0; d < dim; d++) {
-            double v = rounded(a->kv.type, x[d]);
+            double v = (double)x[d];
             want[d] += p * v;
             spread[d] += p * fabs(v);
         }
@@ -235,7 +247,7 @@ static int one(struct wr_bench *b, const uint32_t shape[3], enum wr_kv_type type
         .attention_scale = 1.0f / sqrtf((float)shape[2])};
     a.model.layers = &a.layer;
     snprintf(row.shape, sizeof row.shape, "%ux%ux%u@%u", shape[0], shape[1], shape[2], depth);
-    snprintf(row.format, sizeof row.format, "%s", type == WR_KV_F16 ? "f16" : "f32");
+    snprintf(row.format, sizeof row.format, "%s", wr_kv_name(type));
     snprintf(what, sizeof what, "%.40s, %u rows, %s", row.shape, m, row.format);
 
     double keys = (double)m * depth + (double)m * (m + 1) / 2, ops = 4.0 * keys * n_q(hp); /* two multiply-adds */
@@ -278,11 +290,15 @@ int wr_bench_attention(struct wr_bench *b, weir_err *err)
         if (shapes[s][0] % shapes[s][1] != 0 || shapes[s][2] < 2 || shapes[s][2] > WR_MAX_HEAD_DIM)
             rc = wr_err(err, WEIR_E_USAGE, "--shape: %ux%ux%u: heads are a multiple of the KV heads, and dimensions 2 to %d", shapes[s][0], shapes[s][1],
                 shapes[s][2], WR_MAX_HEAD_DIM);
+    for (uint32_t s = 0; rc == 0 && s < n_shapes; s++)
+        if (o->kv != NULL && !wr_kv_fits((enum wr_kv_type)o->engine.kv, shapes[s][2]))
+            rc = wr_err(err, WEIR_E_USAGE, "--kv %s has blocks of 32 dimensions, and the heads of --shape %ux%ux%u have %u", o->kv, shapes[s][0], shapes[s][1],
+                shapes[s][2], shapes[s][2]);
     for (uint32_t s = 0; s < n_shapes; s++)
-        for (int type = WR_KV_F16; type <= WR_KV_F32; type++)
+        for (int type = 0; type < WR_N_KV_TYPES; type++)
             for (uint32_t d = 0; d < n_depths; d++)
                 for (uint32_t i = 0; i < n_rows && rc == 0; i++)
-                    if (o->kv == NULL || strcmp(o->kv, type == WR_KV_F16 ? "f16" : "f32") == 0)
+                    if (o->kv != NULL ? strcmp(o->kv, wr_kv_name((enum wr_kv_type)type)) == 0 : wr_kv_fits((enum wr_kv_type)type, shapes[s][2]))
                         rc = one(b, shapes[s], (enum wr_kv_type)type, rows[i], depths[d], err);
     return rc;
 }

@@ -62,7 +62,7 @@ static int word(const char *name, const char *value, char *out, size_t bytes, we
 
 int weir_options_set(weir_options *o, const char *name, const char *value, weir_err *err)
 {
-    static const char *const kv_names[] = {"f16", "f32", NULL}, *const direct_names[] = {"auto", "on", "off", NULL}, *const bool_names[] = {"off", "on", NULL};
+    static const char *const direct_names[] = {"auto", "on", "off", NULL}, *const bool_names[] = {"off", "on", NULL};
     int i = 0, rc;
     if (strcmp(name, "memory") == 0) {
         rc = size(name, value, &o->memory_bytes, err);
@@ -76,10 +76,11 @@ int weir_options_set(weir_options *o, const char *name, const char *value, weir_
     if (strcmp(name, "ring") == 0) return size(name, value, &o->ring_bytes, err);
     if (strcmp(name, "extent") == 0) return size(name, value, &o->extent_bytes, err);
     if (strcmp(name, "kv") == 0) {
-        if (strcmp(value, "q8_0") == 0 || strcmp(value, "k8v4") == 0)
-            return wr_err(err, WEIR_E_USAGE, "--kv: %s is planned and not in this version; use f16, the default, or f32", value);
-        rc = choice(name, value, kv_names, &i, err);
-        if (rc == 0) o->kv = i == 0 ? WEIR_KV_F16 : WEIR_KV_F32;
+        if (strcmp(value, "k8v4") == 0) return wr_err(err, WEIR_E_USAGE, "--kv: %s is planned and not in this version; use q8_0, or f16, the default", value);
+        const char *names[WR_N_KV_TYPES + 1] = {NULL};
+        for (int type = 0; type < WR_N_KV_TYPES; type++) names[type] = wr_kv_name((enum wr_kv_type)type);
+        rc = choice(name, value, names, &i, err);
+        if (rc == 0) o->kv = (enum weir_kv)i;
         return rc;
     }
     if (strcmp(name, "direct") == 0) {

@@ -118,7 +118,7 @@ void wr_plan_fill_info(weir_plan *p)
     p->info = (weir_plan_info){.model = p->path,
         .arch = p->model.arch->name,
         .isa = p->kernels->level,
-        .kv = p->options.kv == WEIR_KV_F16 ? "f16" : "f32",
+        .kv = wr_kv_name((enum wr_kv_type)p->options.kv),
         .n_threads = p->options.n_threads,
         .n_ctx = plan->n_ctx,
         .n_ctx_trained = hp->n_ctx_trained,
@@ -245,6 +245,15 @@ int weir_plan_open(weir_plan **out, const char *path, const weir_options *option
     p->kernels = wr_kernels_best(options->isa);
     if (strcmp(options->io, "mmap") == 0 && options->direct == WEIR_DIRECT_ON) {
         rc = wr_err(err, WEIR_E_USAGE, "--io mmap reads through the page cache and cannot honour --direct on; leave one out");
+        goto fail;
+    }
+    if ((unsigned)options->kv >= WR_N_KV_TYPES) {
+        rc = wr_err(err, WEIR_E_USAGE, "there is no KV type %d", (int)options->kv);
+        goto fail;
+    }
+    if (!wr_kv_fits((enum wr_kv_type)options->kv, hp->head_dim)) {
+        rc = wr_err(err, WEIR_E_USAGE, "--kv %s has blocks of 32 dimensions, and the heads of %s have %u; use f16", wr_kv_name((enum wr_kv_type)options->kv),
+            wr_file_label(path), hp->head_dim);
         goto fail;
     }
     bool no_engine = wr_io_find(options->io) == NULL;

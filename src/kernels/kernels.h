@@ -9,7 +9,7 @@
 
 #include "quant/quant.h"
 
-enum wr_kv_type { WR_KV_F16, WR_KV_F32 };
+enum wr_kv_type { WR_KV_F16, WR_KV_F32, WR_KV_Q8_0, WR_N_KV_TYPES };
 
 /* Activations of m rows, prepared once and shared by every product that reads them. */
 struct wr_act {
@@ -34,8 +34,8 @@ struct wr_act {
 struct wr_tile {
     enum wr_kv_type type;
     uint32_t head_dim, n_q;
-    const void *k;         /* [WR_TILE / 16][head_dim][16] values of the tile */
-    const void *v;         /* [WR_TILE][head_dim] */
+    const void *k;         /* [WR_TILE / 16] blocks of the tile: [head_dim][16] values; q8_0: int8, then [head_dim / 32][16] f16 scales */
+    const void *v;         /* [WR_TILE] positions: [head_dim] values; q8_0: int8, then [head_dim / 32] f16 scales */
     const float *const *q; /* [n_q] -> [head_dim] */
     const uint32_t *first; /* [n_q] keys [first, last) of the tile are visible, last <= WR_TILE; first >= last: none, the state stays */
     const uint32_t *last;
@@ -64,8 +64,8 @@ struct wr_kernels {
     void (*gelu_mul)(float *gate, const float *up, size_t n); /* gate = gelu(gate) * up */
     /* Rule c, in place. Pairs (2i, 2i + 1) if interleaved, else (i, i + n_rot / 2); c and s: [n_rot / 2]; elements past n_rot stay. */
     void (*rope)(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, const float *c, const float *s, bool interleaved);
-    /* Rounds one position's key and value of one head into their places: k_block is [head_dim][16] of the position's block, slot = position mod 16;
-     * v_row is [head_dim]. False if a value is not finite or becomes infinite (it is stored even so). */
+    /* Rounds one position's key and value of one head into their places: k_block is the position's block, slot = position mod 16; v_row the position's
+     * value. False if a value (q8_0: or a scale) is not finite or becomes infinite; what is stored is undefined then. */
     bool (*kv_store)(enum wr_kv_type, uint32_t head_dim, const float *k, const float *v, void *k_block, uint32_t slot, void *v_row);
     void (*attend_tile)(const struct wr_tile *);
     bool (*all_finite)(const float *x, size_t n);
@@ -77,7 +77,11 @@ const struct wr_kernels *wr_kernels_best(const char *cap);
 /* Level i, from "scalar" up; NULL past the end. *available: this CPU has it. */
 const struct wr_kernels *wr_kernels_level(uint32_t i, const char **name, bool *available);
 
-/* Element sizes of a KV type: bytes of [head_dim] values of one position (K and V alike). */
+/* "f16", "f32", "q8_0". */
+const char *wr_kv_name(enum wr_kv_type);
+/* Whether heads of this size can be stored: q8_0 has blocks of 32 dimensions. */
+bool wr_kv_fits(enum wr_kv_type, uint32_t head_dim);
+/* Bytes of the key of one position of one head, and of its value (a K block has 16 times as many). */
 uint32_t wr_kv_bytes(enum wr_kv_type, uint32_t head_dim);
 
 /* Merges span b into a (rule g), both [head_dim] with their m and l; empty spans (m = -inf) leave the other as it is. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Keys and values of one sequence. One byte order on every CPU (rule g): per layer and KV head, K in blocks of 16 positions,
- * [head_dim][16], then V position-major, [n_positions][head_dim].
+ * [head_dim][16], then V position-major, [n_positions][head_dim]; q8_0 has the scales of a block, and of a position's value, behind it.
  */
 #ifndef WR_MEMORY_KV_H
 #define WR_MEMORY_KV_H

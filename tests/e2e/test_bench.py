@@ -54,10 +54,11 @@ def test_gemm_at_every_level(levels):
         assert all(row["verified"] for row in done["rows"])
 
 
-@pytest.mark.parametrize("kv", ("f16", "f32"))
+@pytest.mark.parametrize("kv", ("f16", "f32", "q8_0"))
 def test_attention(kv):
-    done = weir_json("bench", "attention", *FEW, "--shape", "4x2x64,3x1x40", "--depth", "1,300", "--rows", "1,20", "--kv", kv)
-    assert [(row["shape"], row["m"]) for row in done["rows"]] == [(f"{s}@{d}", m) for s in ("4x2x64", "3x1x40") for d in (1, 300) for m in (1, 20)]
+    shapes = ("4x2x64", "3x1x96" if kv == "q8_0" else "3x1x40")
+    done = weir_json("bench", "attention", *FEW, "--shape", ",".join(shapes), "--depth", "1,300", "--rows", "1,20", "--kv", kv)
+    assert [(row["shape"], row["m"]) for row in done["rows"]] == [(f"{s}@{d}", m) for s in shapes for d in (1, 300) for m in (1, 20)]
     for row in done["rows"]:
         check_row(row, "ops/s")
         heads, _, dim = map(int, row["shape"].split("@")[0].split("x"))
@@ -68,10 +69,10 @@ def test_attention(kv):
 
 
 def test_attention_over_spans_and_levels(levels):
-    """More than 4096 positions are two spans; both KV types are the default."""
+    """More than 4096 positions are two spans; all KV types are the default, those that store such heads."""
     for level in levels:
-        done = weir_json("bench", "attention", "--runs", 1, "-t", 2, "--shape", "2x1x32", "--depth", 4200, "--rows", 3, "--cpu", level)
-        assert [row["format"] for row in done["rows"]] == ["f16", "f32"]
+        done = weir_json("bench", "attention", "--runs", 1, "-t", 2, "--shape", "2x1x32,1x1x16", "--depth", 4200, "--rows", 3, "--cpu", level)
+        assert [row["format"] for row in done["rows"]] == ["f16", "f32", "q8_0", "f16", "f32"]
         assert all(row["verified"] and row["isa"] == level for row in done["rows"])
 
 
@@ -145,7 +146,8 @@ def test_table_and_tsv(scratch):
     (("gemm", "--runs", "0"), "--runs"),
     (("gemm", "--io", "pread"), "no use for --io"),
     (("gemm", "model.gguf"), "one argument too many"),
-    (("attention", "--kv", "q8_0"), "not in this version"),
+    (("attention", "--kv", "k8v4"), "not in this version"),
+    (("attention", "--kv", "q8_0", "--shape", "4x2x64,3x1x40"), "3x1x40 have 40"),
     (("attention", "--shape", "6x4x64"), "multiple of the KV heads"),
     (("attention", "--shape", "4x2x513"), "dimensions 2 to 512"),
     (("attention", "--depth", "0"), "--depth"),

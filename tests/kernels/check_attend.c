@@ -18,7 +18,7 @@ struct state {
     float *m, *l, *o, *work;
 };
 
-static size_t element(enum wr_kv_type type) { return type == WR_KV_F16 ? 2 : 4; }
+static size_t alignment(enum wr_kv_type type) { return type == WR_KV_F32 ? 4 : 2; }
 
 static void fill_mask(struct check *c, struct problem *p, enum mask kind)
 {
@@ -46,28 +46,43 @@ static void fill_mask(struct check *c, struct problem *p, enum mask kind)
     }
 }
 
-static void set_value(void *p, enum wr_kv_type type, size_t at, float x)
+/* The layout, by itself: value d of `stored`, 16 keys (the one in `slot`) or, with n_slots 1, one value. */
+static double value(const void *stored, enum wr_kv_type type, uint32_t n_d, uint32_t n_slots, uint32_t slot, uint32_t d)
 {
-    if (type == WR_KV_F32)
-        ((float *)p)[at] = x;
-    else
-        ((uint16_t *)p)[at] = wr_f16_from_f32(x);
+    const size_t at = (size_t)d * n_slots + slot;
+    if (type == WR_KV_F32) return (double)((const float *)stored)[at];
+    if (type == WR_KV_F16) return (double)wr_f32_from_f16(((const uint16_t *)stored)[at]);
+    const int8_t *q = stored;
+    return q[at] * (double)wr_f32_from_f16(((const uint16_t *)(const void *)(q + n_d * n_slots))[d / 32 * n_slots + slot]);
 }
 
-static float value(const void *p, enum wr_kv_type type, size_t at)
+static double key_value(const uint8_t *keys, enum wr_kv_type type, uint32_t n_d, uint32_t position, uint32_t d)
 {
-    return type == WR_KV_F32 ? ((const float *)p)[at] : wr_f32_from_f16(((const uint16_t *)p)[at]);
+    return value(keys + (size_t)(position / 16) * 16 * wr_kv_bytes(type, n_d), type, n_d, 16, position % 16, d);
+}
+
+static double value_value(const uint8_t *values, enum wr_kv_type type, uint32_t n_d, uint32_t position, uint32_t d)
+{
+    return value(values + (size_t)position * wr_kv_bytes(type, n_d), type, n_d, 1, 0, d);
+}
+
+/* Stores the key and the value x[2][n_d] of a position. */
+static void store(struct check *c, enum wr_kv_type type, uint32_t n_d, const float *x, uint8_t *keys, uint8_t *values, uint32_t position)
+{
+    const size_t bytes = wr_kv_bytes(type, n_d);
+    c->ref->kv_store(type, n_d, x, x + n_d, keys + position / 16 * 16 * bytes, position % 16, values + position * bytes);
 }
 
 /* Fills a tile's K and V; values stay finite in the type. */
 static void fill_kv(struct check *c, struct problem *p, enum check_data kind, void *k, void *v)
 {
-    const size_t n = (size_t)WR_TILE * p->t.head_dim;
-    float *x = malloc(n * sizeof *x);
-    for (int which = 0; which < 2; which++) {
-        check_fill(c, kind, x, n);
-        if (which == 1 && check_below(c, 4) == 0) check_fill(c, CHECK_DENORMAL, x, n); /* p * v underflows: O of -0 */
-        for (size_t i = 0; i < n; i++) set_value(which ? v : k, p->t.type, i, x[i]);
+    const uint32_t n_d = p->t.head_dim;
+    float *x = malloc(2 * n_d * sizeof *x);
+    const bool tiny = check_below(c, 4) == 0; /* p * v underflows: O of -0 */
+    for (uint32_t key = 0; key < WR_TILE; key++) {
+        check_fill(c, kind, x, 2 * (size_t)n_d);
+        if (tiny) check_fill(c, CHECK_DENORMAL, x + n_d, n_d);
+        store(c, p->t.type, n_d, x, k, v, key);
     }
     free(x);
 }
@@ -75,13 +90,18 @@ static void fill_kv(struct check *c, struct problem *p, enum check_data kind, vo
 /* NaN in all that no query sees: K beside visible keys too, because a score of a masked key is never used. */
 static void poison(struct problem *p, void *k, void *v)
 {
-    const uint32_t n_d = p->t.head_dim;
+    const uint32_t n_d = p->t.head_dim, slot_bytes = p->t.type == WR_KV_F32 ? 4 : 2;
+    const uint32_t n = p->t.type == WR_KV_Q8_0 ? n_d / 32 : n_d, behind = p->t.type == WR_KV_Q8_0 ? n_d : 0; /* q8_0: the scales, behind the int8 values */
+    const size_t bytes = wr_kv_bytes(p->t.type, n_d);
+    const float nan = NAN;
+    const uint16_t half_nan = 0x7e00;
     for (uint32_t key = 0; key < WR_TILE; key++) {
         bool seen = false;
         for (uint32_t i = 0; i < p->t.n_q; i++) seen = seen || (key >= p->first[i] && key < p->last[i]);
-        for (uint32_t d = 0; d < n_d && !seen; d++) {
-            set_value(k, p->t.type, ((size_t)(key / 16) * n_d + d) * 16 + key % 16, NAN);
-            set_value(v, p->t.type, (size_t)key * n_d + d, NAN);
+        uint8_t *block = (uint8_t *)k + key / 16 * 16 * bytes + behind * 16, *row = (uint8_t *)v + key * bytes + behind;
+        for (uint32_t i = 0; i < n && !seen; i++) {
+            memcpy(block + (i * 16 + key % 16) * slot_bytes, slot_bytes == 4 ? (const void *)&nan : &half_nan, slot_bytes);
+            memcpy(row + i * slot_bytes, slot_bytes == 4 ? (const void *)&nan : &half_nan, slot_bytes);
         }
     }
 }
@@ -89,8 +109,8 @@ static void poison(struct problem *p, void *k, void *v)
 static struct problem make(struct check *c, enum wr_kv_type type, uint32_t head_dim, uint32_t n_q, enum mask mask, enum check_data kind, bool fresh)
 {
     struct problem p = {.t = {.type = type, .head_dim = head_dim, .n_q = n_q, .scale = 1.0f / sqrtf((float)head_dim)}};
-    const size_t bytes = (size_t)WR_TILE * head_dim * element(type), n = (size_t)n_q * head_dim;
-    void *k = check_alloc(bytes, 16), *v = check_alloc(bytes, element(type));
+    const size_t bytes = (size_t)WR_TILE * wr_kv_bytes(type, head_dim), n = (size_t)n_q * head_dim;
+    void *k = check_alloc(bytes, 16), *v = check_alloc(bytes, alignment(type));
     fill_kv(c, &p, kind, k, v);
     fill_mask(c, &p, mask);
     poison(&p, k, v);
@@ -252,7 +272,7 @@ static void non_finite(struct check *c)
 static void attend_context(const struct wr_kernels *k, enum wr_kv_type type, uint32_t head_dim, const uint8_t *keys, const uint8_t *values, const float *q,
     uint32_t first, uint32_t last, float scale, float softcap, float *out)
 {
-    const size_t tile_bytes = (size_t)WR_TILE * head_dim * element(type);
+    const size_t tile_bytes = (size_t)WR_TILE * wr_kv_bytes(type, head_dim);
     float *work = check_alloc(WR_TILE * 4, 64), *o = malloc(head_dim * 4), m = -INFINITY, l = 0.0f;
     memset(out, 0, head_dim * 4);
     for (uint32_t span = 0; span < last; span += WR_SPAN) {
@@ -274,13 +294,12 @@ static void attend_context(const struct wr_kernels *k, enum wr_kv_type type, uin
 static void context(struct check *c, enum wr_kv_type type, uint32_t head_dim, uint32_t n, uint32_t first, enum check_data kind, float softcap)
 {
     const uint32_t padded = (n + WR_TILE - 1) / WR_TILE * WR_TILE;
-    uint8_t *keys = calloc(padded, head_dim * element(type)), *values = calloc(padded, head_dim * element(type));
+    uint8_t *keys = calloc(padded, wr_kv_bytes(type, head_dim)), *values = calloc(padded, wr_kv_bytes(type, head_dim));
     float *x = malloc(head_dim * 8), *q = malloc(head_dim * 4), *out = malloc(head_dim * 4), *other = malloc(head_dim * 4);
     const float scale = 1.0f / sqrtf((float)head_dim);
     for (uint32_t pos = 0; pos < n; pos++) {
         check_fill(c, kind, x, 2 * (size_t)head_dim);
-        uint8_t *block = keys + (size_t)(pos / 16) * 16 * head_dim * element(type), *row = values + (size_t)pos * head_dim * element(type);
-        c->ref->kv_store(type, head_dim, x, x + head_dim, block, pos % 16, row);
+        store(c, type, head_dim, x, keys, values, pos);
     }
     check_fill(c, CHECK_NORMAL, q, head_dim);
     attend_context(c->ref, type, head_dim, keys, values, q, first, n, scale, softcap, out);
@@ -289,7 +308,7 @@ static void context(struct check *c, enum wr_kv_type type, uint32_t head_dim, ui
     for (uint32_t pos = first; pos < n; pos++) {
         double dot = 0, size = 0;
         for (uint32_t d = 0; d < head_dim; d++) {
-            double product = (double)q[d] * value(keys, type, ((size_t)(pos / 16) * head_dim + d) * 16 + pos % 16);
+            double product = (double)q[d] * key_value(keys, type, head_dim, pos, d);
             dot += product;
             size += fabs(product);
         }
@@ -306,7 +325,7 @@ static void context(struct check *c, enum wr_kv_type type, uint32_t head_dim, ui
     for (uint32_t d = 0; d < head_dim; d++) {
         double y = 0;
         for (uint32_t pos = first; pos < n; pos++) {
-            double v = value(values, type, (size_t)pos * head_dim + d);
+            double v = value_value(values, type, head_dim, pos, d);
             y += exp(s[pos] - max) * v;
             v_max = fmax(v_max, fabs(v));
         }
@@ -359,12 +378,13 @@ static void merge(struct check *c)
 
 void check_attend(struct check *c)
 {
-    static const uint32_t head_dims[] = {32, 64, 80, 96, 128, 256, 40, 72, 1, 15};
-    const uint32_t n_dims = sizeof head_dims / sizeof head_dims[0];
+    static const uint32_t head_dims[] = {32, 64, 96, 128, 160, 256, 512, 80, 40, 72, 1, 15};
+    const uint32_t n_dims = sizeof head_dims / sizeof head_dims[0], n_blocked = 7; /* the first ones: multiples of 32 */
     for (uint32_t n_q = 1; n_q <= WR_TILE_MAX_Q; n_q += c->quick ? 5 : 1) {
         for (uint32_t mask = 0; mask < N_MASKS; mask++) {
-            for (uint32_t i = 0; i < 4; i++) {
-                tile(c, i % 2 ? WR_KV_F32 : WR_KV_F16, head_dims[check_below(c, n_dims)], n_q, mask, check_below(c, CHECK_N_DATA));
+            for (uint32_t i = 0; i < 6; i++) {
+                const enum wr_kv_type type = i % WR_N_KV_TYPES;
+                tile(c, type, head_dims[check_below(c, type == WR_KV_Q8_0 ? n_blocked : n_dims)], n_q, mask, check_below(c, CHECK_N_DATA));
             }
         }
     }
@@ -372,14 +392,15 @@ void check_attend(struct check *c)
         for (uint32_t kind = 0; kind < CHECK_N_DATA; kind++) {
             tile(c, WR_KV_F16, head_dims[i], 1 + check_below(c, 12), CAUSAL, kind);
             tile(c, WR_KV_F32, head_dims[i], 1 + check_below(c, 12), RANDOM, kind);
+            if (i < n_blocked) tile(c, WR_KV_Q8_0, head_dims[i], 1 + check_below(c, 12), kind % 2 ? CAUSAL : RANDOM, kind);
         }
     }
     static const enum check_data kinds[] = {CHECK_NORMAL, CHECK_WIDE, CHECK_OUTLIER};
-    for (uint32_t type = WR_KV_F16; type <= WR_KV_F32; type++) {
+    for (uint32_t type = 0; type < WR_N_KV_TYPES; type++) {
         for (uint32_t i = 0; i < 3; i++) {
             context(c, type, 64, 1, 0, kinds[i], 0.0f);
             context(c, type, 128, 300, 0, kinds[i], 0.0f);
-            context(c, type, 80, 700, 250, kinds[i], 30.0f);
+            context(c, type, type == WR_KV_Q8_0 ? 96 : 80, 700, 250, kinds[i], 30.0f);
             if (!c->quick) context(c, type, 32, 2 * WR_SPAN + 300, i * 4000, kinds[i], 0.0f);
         }
     }
@@ -400,7 +421,7 @@ struct attend_bench {
 static void run_attend(void *arg)
 {
     struct attend_bench *b = arg;
-    size_t bytes = (size_t)WR_TILE * b->t.head_dim * element(b->t.type);
+    size_t bytes = (size_t)WR_TILE * wr_kv_bytes(b->t.type, b->t.head_dim);
     b->t.k = b->kv + 2 * bytes * b->at;
     b->t.v = b->kv + 2 * bytes * b->at + bytes;
     b->at = b->at + 1 < b->n_tiles ? b->at + 1 : 0;
@@ -423,18 +444,20 @@ void bench_attend(struct check *c)
     for (size_t i = 0; i < all / 2; i++) ((uint16_t *)kv)[i] = (uint16_t)(0x3000 + i * 2654435761u % 0x800 + (i * 40503 & 1) * 0x8000);
     check_fill(c, CHECK_NORMAL, q, WR_TILE_MAX_Q * 128);
     memset(state, 0, WR_TILE_MAX_Q * 130 * 4);
-    for (uint32_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
-        const uint32_t n_d = shapes[s].head_dim, n_q = shapes[s].n_q;
-        const size_t tile_bytes = (size_t)WR_TILE * n_d * 4;
+    for (uint32_t s = 0; s < 2 * sizeof shapes / sizeof shapes[0]; s++) {
+        const enum wr_kv_type type = s % 2 ? WR_KV_Q8_0 : WR_KV_F16;
+        const uint32_t n_d = shapes[s / 2].head_dim, n_q = shapes[s / 2].n_q;
+        const size_t tile_bytes = 2 * WR_TILE * (size_t)wr_kv_bytes(type, n_d);
+        const bool from_memory = shapes[s / 2].from_memory;
         for (uint32_t i = 0; i < n_q; i++) rows[i] = q + i * n_d, first[i] = 0, last[i] = WR_TILE;
         for (uint32_t i = 0; i <= c->n_levels; i++) {
             struct attend_bench b = {i ? c->level[i - 1] : c->ref,
-                {WR_KV_F16, n_d, n_q, NULL, NULL, rows, first, last, 0.1f, 0.0f, state, state + 32, state + 64, work},
-                shapes[s].from_memory ? (uint32_t)(all / tile_bytes) : 1, 0, kv};
+                {type, n_d, n_q, NULL, NULL, rows, first, last, 0.1f, 0.0f, state, state + 32, state + 64, work},
+                from_memory ? (uint32_t)(all / tile_bytes) : 1, 0, kv};
             char shape[64];
-            snprintf(shape, sizeof shape, "D %u, %u queries, f16, %s", n_d, n_q, shapes[s].from_memory ? "memory" : "cache");
+            snprintf(shape, sizeof shape, "D %u, %u queries, %s, %s", n_d, n_q, wr_kv_name(type), from_memory ? "memory" : "cache");
             double seconds = check_seconds(run_attend, &b);
-            if (shapes[s].from_memory)
+            if (from_memory)
                 check_rate("attend", shape, b.k->level, (double)tile_bytes, seconds, "GB/s");
             else
                 check_rate("attend", shape, b.k->level, 4.0 * n_q * n_d * WR_TILE, seconds, "GFLOPS");

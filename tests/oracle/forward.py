@@ -17,14 +17,14 @@ FLOATS = ("F32", "F16", "BF16")
 @dataclasses.dataclass(frozen=True)
 class Rounding:
     activation: int = 0  # largest integer of an activation: 127, 32767; 0: not rounded
-    kv_f16: bool = False
+    kv: str = ""        # stored keys and values: f16, q8_0; else not rounded
     float32_angles: bool = False  # of RoPE, as float32 programs have them: position times frequency, rounded
 
 
 EXACT = Rounding()
 FLOAT32 = Rounding(float32_angles=True)
-DEFAULT = Rounding(127, True)
-PRECISE = Rounding(32767, False)  # --precise --kv f32
+DEFAULT = Rounding(127, "f16")
+PRECISE = Rounding(32767)  # --precise --kv f32
 
 
 class Model:
@@ -84,6 +84,19 @@ def round_activations(x, largest):
     inverse = np.float32(largest) / np.where(seen, amax, np.float32(1))
     q = np.where(seen, np.clip(np.rint(groups * inverse), -largest, largest), np.float32(0))
     return (q * (amax / np.float32(largest))).reshape(x.shape).astype(x.dtype)
+
+
+def round_kv(x, kv):
+    """Rule g: what is stored of keys or values [n][heads][head_dim]. q8_0 is rule d along head_dim with d as half."""
+    if kv == "f16":
+        return x.astype(np.float16).astype(x.dtype)
+    if kv != "q8_0":
+        return x
+    groups = x.astype(np.float32).reshape(*x.shape[:2], -1, GROUP)
+    amax = np.abs(groups).max(axis=3, keepdims=True)
+    seen = amax >= np.float32(2.0**-100)
+    q = np.where(seen, np.rint(groups * (np.float32(127) / np.where(seen, amax, np.float32(1)))), np.float32(0))
+    return (q * (amax / np.float32(127)).astype(np.float16).astype(np.float32)).reshape(x.shape).astype(x.dtype)
 
 
 def product(model, x, name, weight, rounding, rows=slice(None)):
@@ -161,8 +174,7 @@ def hidden_states(model, ids, roundings=(EXACT,)):
             q, k, v = (times(y, part).reshape(n, -1, model.head_dim) for part in ("attn_q", "attn_k", "attn_v"))
             q, k = norm(q, "attn_q_norm", model.gemma), norm(k, "attn_k_norm", model.gemma)
             q, k = (rotate(model, z, window is not None, rounding.float32_angles) for z in (q, k))
-            if rounding.kv_f16:
-                k, v = (z.astype(np.float16).astype(model.dtype) for z in (k, v))
+            k, v = (round_kv(z, rounding.kv) for z in (k, v))
             y = times(attend(q, k, v, scale, window).reshape(n, -1), "attn_output")
             x = x + norm(y, "post_attention_norm", model.gemma)
             y = norm(x, "ffn_norm")

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * attend_tile in 16 lanes (see ref/attend.c for what it computes). Scores have keys in lanes, outputs have dimensions in lanes, so both are plain chains of
- * FMAs in the order of rule g, and a register tile of several queries loads each K and V vector once. With more than one group of queries a part of K or V
- * that fits L1 is widened to f32 once and shared by all groups. Included after rows_body.h.
+ * FMAs in the order of rule g, and a register tile of several queries loads each K and V vector once. A part of K or V that fits L1 is widened to f32 once
+ * and shared by all queries. Included after rows_body.h.
  */
 #define PART_FLOATS 4096 /* 16 KiB of widened K or V on the stack: half of the smallest L1 */
-#define PART_DIMS 128    /* of K: 2 blocks x 128 x 16 */
-#define PART_BLOCKS (PART_FLOATS / (PART_DIMS * WR_KV_BLOCK))
-#define PART_KEYS 128 /* of V: 128 keys x 2 vectors */
-#define PART_VECTORS (PART_FLOATS / (PART_KEYS * 16))
 
 /* Register tiles stay in registers only if their loops are gone before the compiler splits arrays into scalars. */
 #ifdef __clang__
@@ -30,20 +26,18 @@ struct queries {
 struct score_args {
     const float *const *q; /* [nq] -> at dimension 0 */
     uint32_t d0, n_d;      /* dimensions [d0, d0 + n_d); d0 > 0: out holds the sums so far */
-    const void *k;         /* first block, at dimension d0 */
-    size_t stride;         /* elements from block to block */
+    const float *k;        /* first block, at dimension d0 */
+    size_t stride;         /* floats from block to block */
     uint32_t n_blocks;
     float *out; /* [nq][WR_TILE], at the first block */
 };
 
-LANES v16 load_kv(const void *p, size_t at, bool half) { return half ? v_load_f16((const uint16_t *)p + at) : v_load((const float *)p + at); }
-
-LANES void score_blocks(const struct score_args *a, uint32_t block, const uint32_t nq, const uint32_t nb, const bool half)
+LANES void score_blocks(const struct score_args *a, uint32_t block, const uint32_t nq, const uint32_t nb)
 {
     v16 acc[LANES_MAX_Q][4];
     const float *q[LANES_MAX_Q];
     float *out = a->out + (size_t)block * WR_KV_BLOCK;
-    const size_t k0 = block * a->stride;
+    const float *from = a->k + block * a->stride;
     UNROLL
     for (uint32_t i = 0; i < nq; i++) {
         q[i] = a->q[i] + a->d0;
@@ -54,7 +48,7 @@ LANES void score_blocks(const struct score_args *a, uint32_t block, const uint32
     for (uint32_t d = 0; d < n_d; d++) {
         v16 k[4];
         UNROLL
-        for (uint32_t b = 0; b < nb; b++) k[b] = load_kv(a->k, k0 + b * a->stride + (size_t)d * WR_KV_BLOCK, half);
+        for (uint32_t b = 0; b < nb; b++) k[b] = v_load(from + b * a->stride + (size_t)d * WR_KV_BLOCK);
         UNROLL
         for (uint32_t i = 0; i < nq; i++) {
             v16 x = v_set(q[i][d]);
@@ -73,13 +67,13 @@ LANES void score_blocks(const struct score_args *a, uint32_t block, const uint32
 
 struct mix_args {
     const float *p;             /* [nq][WR_TILE], at the first key */
-    const void *v;              /* first key, first of the dimensions */
-    size_t stride;              /* elements from key to key */
+    const float *v;             /* first key, first of the dimensions */
+    size_t stride;              /* floats from key to key */
     uint32_t n_keys, n_vectors; /* n_vectors * 16 dimensions */
     float *o[LANES_MAX_Q];      /* -> first of the dimensions */
 };
 
-LANES void mix_vectors(const struct mix_args *a, uint32_t vector, const uint32_t nq, const uint32_t nv, const bool half)
+LANES void mix_vectors(const struct mix_args *a, uint32_t vector, const uint32_t nq, const uint32_t nv)
 {
     v16 acc[LANES_MAX_Q][4];
     UNROLL
@@ -89,11 +83,11 @@ LANES void mix_vectors(const struct mix_args *a, uint32_t vector, const uint32_t
     }
     const float *p = a->p;
     const uint32_t n_keys = a->n_keys;
-    size_t at = (size_t)vector * 16;
-    for (uint32_t key = 0; key < n_keys; key++, at += a->stride) {
+    const float *from = a->v + vector * 16;
+    for (uint32_t key = 0; key < n_keys; key++, from += a->stride) {
         v16 v[4];
         UNROLL
-        for (uint32_t j = 0; j < nv; j++) v[j] = load_kv(a->v, at + j * 16, half);
+        for (uint32_t j = 0; j < nv; j++) v[j] = v_load(from + j * 16);
         UNROLL
         for (uint32_t i = 0; i < nq; i++) {
             v16 x = v_set(p[i * WR_TILE + key]);
@@ -108,28 +102,28 @@ LANES void mix_vectors(const struct mix_args *a, uint32_t vector, const uint32_t
     }
 }
 
-#define SHAPE_FUNCTIONS(nq, nb, name, half)                                                                                                                    \
-    static void score_##nq##_##name(const struct score_args *a)                                                                                                \
+#define SHAPE(nq, nb)                                                                                                                                          \
+    static void score_##nq(const struct score_args *a)                                                                                                         \
     {                                                                                                                                                          \
         uint32_t block = 0;                                                                                                                                    \
-        for (; block + nb <= a->n_blocks; block += nb) score_blocks(a, block, nq, nb, half);                                                                   \
-        for (; block < a->n_blocks; block++) score_blocks(a, block, nq, 1, half);                                                                              \
+        for (; block + nb <= a->n_blocks; block += nb) score_blocks(a, block, nq, nb);                                                                         \
+        for (; block < a->n_blocks; block++) score_blocks(a, block, nq, 1);                                                                                    \
     }                                                                                                                                                          \
-    static void mix_##nq##_##name(const struct mix_args *a)                                                                                                    \
+    static void mix_##nq(const struct mix_args *a)                                                                                                             \
     {                                                                                                                                                          \
         uint32_t vector = 0;                                                                                                                                   \
-        for (; vector + nb <= a->n_vectors; vector += nb) mix_vectors(a, vector, nq, nb, half);                                                                \
-        for (; vector < a->n_vectors; vector++) mix_vectors(a, vector, nq, 1, half);                                                                           \
+        for (; vector + nb <= a->n_vectors; vector += nb) mix_vectors(a, vector, nq, nb);                                                                      \
+        for (; vector < a->n_vectors; vector++) mix_vectors(a, vector, nq, 1);                                                                                 \
     }
-#define SHAPE(nq, nb) SHAPE_FUNCTIONS(nq, nb, f32, false) SHAPE_FUNCTIONS(nq, nb, f16, true)
 LANES_SHAPES(SHAPE)
 #undef SHAPE
 
-#define SHAPE(nq, nb) {score_##nq##_f32, score_##nq##_f16},
-static void (*const score_table[LANES_MAX_Q][2])(const struct score_args *) = {LANES_SHAPES(SHAPE)};
-#undef SHAPE
-#define SHAPE(nq, nb) {mix_##nq##_f32, mix_##nq##_f16},
-static void (*const mix_table[LANES_MAX_Q][2])(const struct mix_args *) = {LANES_SHAPES(SHAPE)};
+#define SHAPE(nq, nb) {score_##nq, mix_##nq, nb},
+static const struct {
+    void (*score)(const struct score_args *);
+    void (*mix)(const struct mix_args *);
+    uint32_t n_vectors; /* that a register tile of so many queries takes at a time */
+} shapes[LANES_MAX_Q] = {LANES_SHAPES(SHAPE)};
 #undef SHAPE
 
 /* ---- the tile ---- */
@@ -149,34 +143,61 @@ static struct queries find_queries(const struct wr_tile *t)
     return s;
 }
 
-/* Rows [n_rows][n_cols] (n_cols a multiple of 16) of f16, `stride` elements apart, to dense f32. */
-static void widen(const uint16_t *from, size_t stride, uint32_t n_rows, uint32_t n_cols, float *to)
+static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
+static uint32_t most(uint32_t a, uint32_t b) { return a > b ? a : b; }
+
+/* Blocks [block, block + n_blocks) of K at dimensions [d, d + n_d) as f32, [n_blocks][n_d][16]. q8_0: d and n_d are multiples of 32. */
+static void widen_keys(const struct wr_tile *t, uint32_t block, uint32_t n_blocks, uint32_t d, uint32_t n_d, float *to)
 {
-    for (uint32_t r = 0; r < n_rows; r++) {
-        for (uint32_t c = 0; c < n_cols; c += 16) v_store(to + (size_t)r * n_cols + c, v_load_f16(from + r * stride + c));
+    const size_t bytes = (size_t)WR_KV_BLOCK * wr_kv_bytes(t->type, t->head_dim);
+    for (uint32_t b = 0; b < n_blocks; b++, to += (size_t)n_d * WR_KV_BLOCK) {
+        const uint8_t *from = (const uint8_t *)t->k + (block + b) * bytes;
+        if (t->type == WR_KV_F16) {
+            const uint16_t *half = (const uint16_t *)(const void *)from + d * WR_KV_BLOCK;
+            for (uint32_t i = 0; i < n_d * WR_KV_BLOCK; i += 16) v_store(to + i, v_load_f16(half + i));
+            continue;
+        }
+        const int8_t *q = (const int8_t *)from + d * WR_KV_BLOCK;
+        const uint16_t *scales = (const uint16_t *)(const void *)(from + t->head_dim * WR_KV_BLOCK) + d / WR_GROUP * WR_KV_BLOCK;
+        for (uint32_t g = 0; g < n_d; g += WR_GROUP, scales += WR_KV_BLOCK) {
+            const v16 scale = v_load_f16(scales);
+            for (uint32_t i = g * WR_KV_BLOCK; i < (g + WR_GROUP) * WR_KV_BLOCK; i += 16) v_store(to + i, v_mul(v_load_i8(q + i), scale));
+        }
     }
 }
 
-static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
-static uint32_t most(uint32_t a, uint32_t b) { return a > b ? a : b; }
-static const void *kv_at(const struct wr_tile *t, const void *p, size_t element) { return (const char *)p + element * (t->type == WR_KV_F16 ? 2 : 4); }
+/* V of the keys [key, end) at vectors [vector, vector + n) as f32, [end - key][n][16]. */
+static void widen_values(const struct wr_tile *t, uint32_t key, uint32_t end, uint32_t vector, uint32_t n, float *to)
+{
+    const size_t bytes = wr_kv_bytes(t->type, t->head_dim);
+    const uint8_t *from = (const uint8_t *)t->v + key * bytes;
+    for (; key < end; key++, from += bytes) {
+        for (uint32_t j = vector; j < vector + n; j++, to += 16) {
+            if (t->type == WR_KV_F16)
+                v_store(to, v_load_f16((const uint16_t *)(const void *)from + j * 16));
+            else
+                v_store(
+                    to, v_mul(v_load_i8((const int8_t *)from + j * 16), v_set_f16(((const uint16_t *)(const void *)(from + t->head_dim))[j * 16 / WR_GROUP])));
+        }
+    }
+}
 
 /* Raw scores of every query with the blocks that any of them sees: work[s][key], s counted among the seeing queries. */
 static void scores(const struct wr_tile *t, const struct queries *s, float *part)
 {
-    const bool half = t->type == WR_KV_F16, share = half && s->n_groups > 1;
-    const uint32_t end = (s->last + WR_KV_BLOCK - 1) / WR_KV_BLOCK;
-    const uint32_t block_step = share ? PART_BLOCKS : WR_TILE / WR_KV_BLOCK, d_step = share ? PART_DIMS : t->head_dim;
+    const bool direct = t->type == WR_KV_F32;
+    const uint32_t n_d = t->head_dim, end = (s->last + WR_KV_BLOCK - 1) / WR_KV_BLOCK;
+    const uint32_t d_step = direct ? n_d : least(n_d, PART_FLOATS / (WR_KV_BLOCK * shapes[s->per_group - 1].n_vectors));
+    const uint32_t block_step = direct ? WR_TILE / WR_KV_BLOCK : PART_FLOATS / (d_step * WR_KV_BLOCK);
     for (uint32_t block = s->first / WR_KV_BLOCK; block < end; block += block_step) {
         const uint32_t n_blocks = least(block_step, end - block);
-        for (uint32_t d = 0; d < t->head_dim; d += d_step) {
-            const uint32_t n_d = least(d_step, t->head_dim - d);
-            const void *k = kv_at(t, t->k, ((size_t)block * t->head_dim + d) * WR_KV_BLOCK);
-            if (share) widen(k, (size_t)t->head_dim * WR_KV_BLOCK, n_blocks, n_d * WR_KV_BLOCK, part);
+        for (uint32_t d = 0; d < n_d; d += d_step) {
+            const uint32_t n = least(d_step, n_d - d);
+            const float *k = direct ? (const float *)t->k + (size_t)block * n_d * WR_KV_BLOCK : part;
+            if (!direct) widen_keys(t, block, n_blocks, d, n, part);
             for (uint32_t i = 0; i < s->n; i += s->per_group) {
-                struct score_args a = {s->q + i, d, n_d, share ? part : k, (size_t)(share ? n_d : t->head_dim) * WR_KV_BLOCK, n_blocks,
-                    t->work + (size_t)i * WR_TILE + block * WR_KV_BLOCK};
-                score_table[least(s->per_group, s->n - i) - 1][half && !share](&a);
+                struct score_args a = {s->q + i, d, n, k, (size_t)n * WR_KV_BLOCK, n_blocks, t->work + (size_t)i * WR_TILE + block * WR_KV_BLOCK};
+                shapes[least(s->per_group, s->n - i) - 1].score(&a);
             }
         }
     }
@@ -215,59 +236,66 @@ static void softmax(const struct wr_tile *t, uint32_t i, float *p)
     t->l[i] += v_fold_sum(sum);
 }
 
-/* O of queries [i, i + n) of `s` with the keys [first, last), which all of them see. v: [key0 ..] of the dimensions from d. */
-static void mix_seen(const struct wr_tile *t, const struct queries *s, uint32_t i, uint32_t n, uint32_t first, uint32_t last, const void *v, uint32_t key0,
-    size_t stride, bool half, uint32_t d, uint32_t n_vectors)
+/* V of the keys from key0 on, at the dimensions from d. */
+struct values {
+    const float *v;
+    size_t stride; /* floats from key to key */
+    uint32_t key0, d, n_vectors;
+};
+
+/* O of queries [i, i + n) of `s` with the keys [first, last), which all of them see. */
+static void mix_seen(const struct wr_tile *t, const struct queries *s, uint32_t i, uint32_t n, uint32_t first, uint32_t last, const struct values *v)
 {
     if (first >= last) return;
-    struct mix_args a = {
-        t->work + (size_t)i * WR_TILE + first, (const char *)v + (first - key0) * stride * (half ? 2 : 4), stride, last - first, n_vectors, {0}};
-    for (uint32_t r = 0; r < n; r++) a.o[r] = t->o + (size_t)s->index[i + r] * t->head_dim + d;
-    mix_table[n - 1][half](&a);
+    struct mix_args a = {t->work + (size_t)i * WR_TILE + first, v->v + (first - v->key0) * v->stride, v->stride, last - first, v->n_vectors, {0}};
+    for (uint32_t r = 0; r < n; r++) a.o[r] = t->o + (size_t)s->index[i + r] * t->head_dim + v->d;
+    shapes[n - 1].mix(&a);
 }
 
-/* A group of queries with the keys [key0, key1): together where all see, one by one where only some do; ascending for each. A masked key is left out, not
+/* A group of queries with the keys [v->key0, end): together where all see, one by one where only some do; ascending for each. A masked key is left out, not
  * multiplied by zero: O = -0 plus a product of +0 would become +0. */
-static void mix_group(const struct wr_tile *t, const struct queries *s, uint32_t i, uint32_t n, uint32_t key0, uint32_t key1, const void *v, size_t stride,
-    bool half, uint32_t d, uint32_t n_vectors)
+static void mix_group(const struct wr_tile *t, const struct queries *s, uint32_t i, uint32_t n, uint32_t end, const struct values *v)
 {
-    uint32_t first = key0, last = key1;
+    uint32_t first = v->key0, last = end;
     for (uint32_t r = i; r < i + n; r++) {
         first = most(first, t->first[s->index[r]]);
         last = least(last, t->last[s->index[r]]);
     }
-    if (first >= last) first = last = key1; /* each by itself */
+    if (first >= last) first = last = end; /* each by itself */
     for (uint32_t r = i; r < i + n; r++) {
         uint32_t row = s->index[r];
-        mix_seen(t, s, r, 1, most(key0, t->first[row]), least(first, t->last[row]), v, key0, stride, half, d, n_vectors);
+        mix_seen(t, s, r, 1, most(v->key0, t->first[row]), least(first, t->last[row]), v);
     }
-    mix_seen(t, s, i, n, first, last, v, key0, stride, half, d, n_vectors);
-    for (uint32_t r = i; r < i + n; r++) mix_seen(t, s, r, 1, last, least(key1, t->last[s->index[r]]), v, key0, stride, half, d, n_vectors);
+    mix_seen(t, s, i, n, first, last, v);
+    for (uint32_t r = i; r < i + n; r++) mix_seen(t, s, r, 1, last, least(end, t->last[s->index[r]]), v);
 }
 
 static void outputs(const struct wr_tile *t, const struct queries *s, float *part)
 {
-    const bool half = t->type == WR_KV_F16, share = half && s->n_groups > 1;
-    const uint32_t n_vectors = t->head_dim / 16, v_step = share ? PART_VECTORS : n_vectors, key_step = share ? PART_KEYS : WR_TILE;
+    const bool direct = t->type == WR_KV_F32;
+    const uint32_t n_vectors = t->head_dim / 16, v_step = direct ? n_vectors : most(shapes[s->per_group - 1].n_vectors, 2);
+    const uint32_t key_step = direct ? WR_TILE : PART_FLOATS / (v_step * 16);
     for (uint32_t key = s->first; key < s->last; key += key_step) {
         const uint32_t end = least(key + key_step, s->last);
         for (uint32_t j = 0; j < n_vectors; j += v_step) {
             const uint32_t n = least(v_step, n_vectors - j);
-            const void *v = kv_at(t, t->v, (size_t)key * t->head_dim + j * 16);
-            if (share) widen(v, t->head_dim, end - key, n * 16, part);
-            for (uint32_t i = 0; i < s->n; i += s->per_group) {
-                mix_group(t, s, i, least(s->per_group, s->n - i), key, end, share ? part : v, share ? n * 16 : t->head_dim, half && !share, j * 16, n);
-            }
+            struct values v = {part, n * 16, key, j * 16, n};
+            if (direct) {
+                v.v = (const float *)t->v + (size_t)key * t->head_dim + j * 16;
+                v.stride = t->head_dim;
+            } else
+                widen_values(t, key, end, j, n, part);
+            for (uint32_t i = 0; i < s->n; i += s->per_group) mix_group(t, s, i, least(s->per_group, s->n - i), end, &v);
         }
     }
-    /* Head sizes that are no multiple of 16. */
+    /* Head sizes that are no multiple of 16: f16 and f32. */
     for (uint32_t i = 0; i < s->n; i++) {
         const uint32_t row = s->index[i];
         float *o = t->o + (size_t)row * t->head_dim;
         for (uint32_t d = n_vectors * 16; d < t->head_dim; d++) {
             for (uint32_t key = t->first[row]; key < t->last[row]; key++) {
                 size_t at = (size_t)key * t->head_dim + d;
-                o[d] = fmaf(t->work[(size_t)i * WR_TILE + key], half ? wr_f32_from_f16(((const uint16_t *)t->v)[at]) : ((const float *)t->v)[at], o[d]);
+                o[d] = fmaf(t->work[(size_t)i * WR_TILE + key], direct ? ((const float *)t->v)[at] : wr_f32_from_f16(((const uint16_t *)t->v)[at]), o[d]);
             }
         }
     }

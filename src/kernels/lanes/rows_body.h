@@ -4,6 +4,7 @@
 #include "kernels/lanes/num_body.h"
 
 #define INFINITE 0x7f800000 /* magnitude bits of infinity; NaNs are above */
+#define F16_INFINITE 0x7c00
 
 void LEVEL(rmsnorm)(const float *x, const float *w, float *y, uint32_t n, float eps)
 {
@@ -143,12 +144,36 @@ LANES bool round_f16(const float *x, uint32_t n, uint16_t out[16])
     return v_fold_max_i(v_magnitude(v_load_f16(out))) < INFINITE;
 }
 
+/* A key or value of one head: values `step` apart in q, scales `step` apart behind them. */
+LANES bool store_q8_0(const float *x, uint32_t head_dim, int8_t *q, uint16_t *scale, const uint32_t step)
+{
+    for (uint32_t i = 0; i < head_dim; i += WR_GROUP, x += WR_GROUP, scale += step) {
+        int32_t bits = max_magnitude(x, WR_GROUP);
+        if (bits >= INFINITE) return false;
+        float amax = wr_f32_from_bits((uint32_t)bits);
+        bool zero = amax < 0x1p-100f;
+        v16 inverse = v_set(zero ? 0.0f : 127.0f / amax);
+        int8_t group[WR_GROUP];
+        v_store_i8(group, quantize_16(x, inverse, 127));
+        v_store_i8(group + 16, quantize_16(x + 16, inverse, 127));
+        for (uint32_t j = 0; j < WR_GROUP; j++) q[(i + j) * step] = group[j];
+        *scale = wr_f16_from_f32(zero ? 0.0f : amax / 127.0f);
+        if (*scale >= F16_INFINITE) return false;
+    }
+    return true;
+}
+
 bool LEVEL(kv_store)(enum wr_kv_type type, uint32_t head_dim, const float *k, const float *v, void *k_block, uint32_t slot, void *v_row)
 {
     if (type == WR_KV_F32) {
         for (uint32_t i = 0; i < head_dim; i++) ((float *)k_block)[i * WR_KV_BLOCK + slot] = k[i];
         memcpy(v_row, v, head_dim * sizeof *v);
         return LEVEL(all_finite)(k, head_dim) && LEVEL(all_finite)(v, head_dim);
+    }
+    if (type == WR_KV_Q8_0) {
+        int8_t *k8 = k_block, *v8 = v_row;
+        return store_q8_0(k, head_dim, k8 + slot, (uint16_t *)(void *)(k8 + head_dim * WR_KV_BLOCK) + slot, WR_KV_BLOCK) &&
+               store_q8_0(v, head_dim, v8, (uint16_t *)(void *)(v8 + head_dim), 1);
     }
     bool finite = true;
     for (uint32_t i = 0; i < head_dim; i += 16) {

@@ -8,22 +8,27 @@
 #include "base/num.h"
 #include "kernels/ref/fold.h"
 
-static float kv_value(enum wr_kv_type type, const void *p, size_t i)
+/* Value i of a K block or of a position's V. q8_0: the product is exact, 8 bits times 11. */
+static float kv_value(enum wr_kv_type type, const void *p, size_t i, const uint16_t *scale)
 {
+    if (type == WR_KV_Q8_0) return (float)((const int8_t *)p)[i] * wr_f32_from_f16(*scale);
     return type == WR_KV_F16 ? wr_f32_from_f16(((const uint16_t *)p)[i]) : ((const float *)p)[i];
 }
 
 static void attend_one(const struct wr_tile *t, uint32_t i)
 {
     const uint32_t n_d = t->head_dim, first = t->first[i], last = t->last[i];
+    const size_t bytes = wr_kv_bytes(t->type, n_d);
     const float *q = t->q[i];
     float *o = t->o + (size_t)i * n_d, *p = t->work + (size_t)i * WR_TILE;
 
     float max = -INFINITY;
     for (uint32_t j = first; j < last; j++) {
-        size_t at = (size_t)(j / WR_KV_BLOCK) * n_d * WR_KV_BLOCK + j % WR_KV_BLOCK;
+        const uint32_t slot = j % WR_KV_BLOCK;
+        const uint8_t *block = (const uint8_t *)t->k + (j - slot) * bytes;
+        const uint16_t *scale = (const uint16_t *)(const void *)(block + n_d * WR_KV_BLOCK) + slot; /* of q8_0 */
         float s = 0.0f;
-        for (uint32_t d = 0; d < n_d; d++) s = fmaf(q[d], kv_value(t->type, t->k, at + (size_t)d * WR_KV_BLOCK), s);
+        for (uint32_t d = 0; d < n_d; d++) s = fmaf(q[d], kv_value(t->type, block, d * WR_KV_BLOCK + slot, scale + d / WR_GROUP * WR_KV_BLOCK), s);
         s *= t->scale;
         if (t->softcap != 0.0f) s = t->softcap * wr_tanh(s / t->softcap);
         if (s > max) max = s;
@@ -43,7 +48,9 @@ static void attend_one(const struct wr_tile *t, uint32_t i)
     }
     t->l[i] += fold_sum(sum);
     for (uint32_t j = first; j < last; j++) {
-        for (uint32_t d = 0; d < n_d; d++) o[d] = fmaf(p[j], kv_value(t->type, t->v, (size_t)j * n_d + d), o[d]);
+        const uint8_t *row = (const uint8_t *)t->v + j * bytes;
+        const uint16_t *scale = (const void *)(row + n_d);
+        for (uint32_t d = 0; d < n_d; d++) o[d] = fmaf(p[j], kv_value(t->type, row, d, scale + d / WR_GROUP), o[d]);
     }
 }
 

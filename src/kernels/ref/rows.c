@@ -7,6 +7,7 @@
 
 #define MAGNITUDE 0x7fffffffu
 #define INFINITE 0x7f800000u /* magnitude bits of infinity; NaNs are above */
+#define F16_INFINITE 0x7c00
 
 void wr_rmsnorm_scalar(const float *x, const float *w, float *y, uint32_t n, float eps)
 {
@@ -80,7 +81,34 @@ bool wr_all_finite_scalar(const float *x, size_t n)
     return true;
 }
 
-uint32_t wr_kv_bytes(enum wr_kv_type type, uint32_t head_dim) { return head_dim * (type == WR_KV_F16 ? 2 : 4); }
+const char *wr_kv_name(enum wr_kv_type type)
+{
+    static const char *const names[WR_N_KV_TYPES] = {"f16", "f32", "q8_0"};
+    return names[type];
+}
+
+bool wr_kv_fits(enum wr_kv_type type, uint32_t head_dim) { return type != WR_KV_Q8_0 || head_dim % WR_GROUP == 0; }
+
+uint32_t wr_kv_bytes(enum wr_kv_type type, uint32_t head_dim)
+{
+    if (type == WR_KV_Q8_0) return head_dim + head_dim / WR_GROUP * (uint32_t)sizeof(uint16_t);
+    return head_dim * (type == WR_KV_F16 ? 2 : 4);
+}
+
+/* Rule d for a key or value of one head: values `step` apart in q, scales `step` apart behind them. */
+static bool store_q8_0(const float *x, uint32_t head_dim, int8_t *q, uint16_t *scale, uint32_t step)
+{
+    for (uint32_t i = 0; i < head_dim; i += WR_GROUP) {
+        int8_t group[WR_GROUP];
+        float d, s, s16[2];
+        if (!quantize_group(x + i, 127.0f, group, NULL, &d, &s, s16)) return false;
+        for (uint32_t j = 0; j < WR_GROUP; j++) q[(i + j) * step] = group[j];
+        uint16_t rounded = wr_f16_from_f32(d);
+        if (rounded >= F16_INFINITE) return false;
+        scale[i / WR_GROUP * step] = rounded;
+    }
+    return true;
+}
 
 bool wr_kv_store_scalar(enum wr_kv_type type, uint32_t head_dim, const float *k, const float *v, void *k_block, uint32_t slot, void *v_row)
 {
@@ -91,12 +119,17 @@ bool wr_kv_store_scalar(enum wr_kv_type type, uint32_t head_dim, const float *k,
         }
         return wr_all_finite_scalar(k, head_dim) && wr_all_finite_scalar(v, head_dim);
     }
+    if (type == WR_KV_Q8_0) {
+        int8_t *k8 = k_block, *v8 = v_row;
+        return store_q8_0(k, head_dim, k8 + slot, (uint16_t *)(void *)(k8 + head_dim * WR_KV_BLOCK) + slot, WR_KV_BLOCK) &&
+               store_q8_0(v, head_dim, v8, (uint16_t *)(void *)(v8 + head_dim), 1);
+    }
     bool finite = true;
     for (uint32_t i = 0; i < head_dim; i++) {
         uint16_t hk = wr_f16_from_f32(k[i]), hv = wr_f16_from_f32(v[i]);
         ((uint16_t *)k_block)[i * WR_KV_BLOCK + slot] = hk;
         ((uint16_t *)v_row)[i] = hv;
-        finite = finite && (hk & 0x7fff) < 0x7c00 && (hv & 0x7fff) < 0x7c00;
+        finite = finite && (hk & 0x7fff) < F16_INFINITE && (hv & 0x7fff) < F16_INFINITE;
     }
     return finite;
 }

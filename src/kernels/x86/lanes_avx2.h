@@ -59,6 +59,12 @@ LANES v16 v_load_f16(const uint16_t *p)
 {
     return V16(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 8))));
 }
+LANES v16 v_set_f16(uint16_t x) { return v_set(_cvtsh_ss(x)); }
+LANES v16 v_load_i8(const int8_t *p)
+{
+    return V16(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))),
+        _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8)))));
+}
 LANES void v_store_f16(uint16_t *p, v16 x)
 {
     _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
