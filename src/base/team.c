@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The thread team. A job is published by one counter (`generation`), its end by another (`pending`); both are futex words.
+ * The thread team. A job is published by one counter (`generation`), its end by another (`pending`); both are futex words. Its members are dealt to slots,
+ * one a thread. Each thread takes its own slot and then those that nobody has begun: a thread that sleeps or whose CPU was taken away is not waited for.
+ * `taken` of all slots is the job's generation when it ends, so whoever comes too late takes nothing of it.
  *
  * Nobody misses a wake: a sleeper announces itself (`sleepers`, `caller_sleeps`) before the kernel compares the word, the
  * waker changes the word before it looks at the announcement, and both sides are sequentially consistent.
@@ -25,22 +27,26 @@
 #define SPIN_NS 60000
 #define STACK_BYTES (256 * 1024)
 
-struct member {
+struct slot { /* members i, i + n_threads, ... of slot i, run one after another */
     struct wr_team *team;
-    pthread_t thread;
+    pthread_t thread; /* of slots 1 and up: its own */
     uint32_t index;
+    _Atomic uint32_t taken; /* the generation that was begun last */
+    char pad[40];
 };
+_Static_assert(sizeof(struct slot) == 64, "a cache line");
 
 struct wr_team {
     _Atomic uint32_t generation, sleepers; /* written by the caller for each job, read by all */
-    wr_team_fn *fn;                        /* NULL: leave */
+    wr_team_fn *fn;
     void *arg;
+    _Atomic bool leave;
     char pad0[64];
-    _Atomic uint32_t pending, caller_sleeps; /* written by the members as they finish */
+    _Atomic uint32_t pending, caller_sleeps; /* slots that are not finished; written by the threads as they finish */
     char pad1[64];
-    uint32_t n_threads, n_started;
-    uint64_t spin_ns; /* 0 where members share CPUs: spinning would keep the others from their work */
-    struct member members[];
+    uint32_t n_members, n_threads, n_started;
+    uint64_t spin_ns; /* 0 where threads share CPUs: spinning would keep the others from their work */
+    struct slot slots[];
 };
 
 static void relax(void)
@@ -78,37 +84,44 @@ static bool spin(_Atomic uint32_t *word, uint32_t value, bool differ, uint64_t s
     return false;
 }
 
-static void *member_main(void *arg)
+static void work(struct wr_team *team, uint32_t generation, uint32_t own)
 {
-    struct member *self = arg;
-    struct wr_team *team = self->team;
+    for (uint32_t i = 0; i < team->n_threads; i++) {
+        uint32_t slot = (own + i) % team->n_threads, before = generation - 1;
+        if (!atomic_compare_exchange_strong(&team->slots[slot].taken, &before, generation)) continue;
+        for (uint32_t member = slot; member < team->n_members; member += team->n_threads) team->fn(team->arg, member, team->n_members);
+        if (atomic_fetch_sub(&team->pending, 1) == 1 && atomic_load(&team->caller_sleeps) != 0) wr_futex_wake(&team->pending, 1);
+    }
+}
+
+static void *thread_main(void *arg)
+{
+    struct slot *own = arg;
+    struct wr_team *team = own->team;
     char name[16];
-    snprintf(name, sizeof name, "weir-cpu-%u", self->index % 1000000);
+    snprintf(name, sizeof name, "weir-cpu-%u", own->index % 1000000);
     pthread_setname_np(pthread_self(), name);
     wr_num_thread_init();
-    for (uint32_t seen = 0;; seen++) { /* a job ends only when every member has run it, so no generation is skipped */
+    for (uint32_t seen = 0;;) {
         if (!spin(&team->generation, seen, true, team->spin_ns)) {
             atomic_fetch_add(&team->sleepers, 1);
             while (atomic_load(&team->generation) == seen) wr_futex_wait(&team->generation, seen, UINT64_MAX);
             atomic_fetch_sub(&team->sleepers, 1);
         }
-        if (team->fn == NULL) break;
-        team->fn(team->arg, self->index, team->n_threads);
-        if (atomic_fetch_sub(&team->pending, 1) == 1 && atomic_load(&team->caller_sleeps) != 0) wr_futex_wake(&team->pending, 1);
+        seen = atomic_load(&team->generation);
+        if (atomic_load(&team->leave)) return NULL;
+        work(team, seen, own->index);
     }
-    return NULL;
 }
 
-static void publish(struct wr_team *team, wr_team_fn *fn, void *arg)
+static uint32_t publish(struct wr_team *team)
 {
-    team->fn = fn;
-    team->arg = arg;
-    atomic_store_explicit(&team->pending, team->n_started, memory_order_relaxed);
-    atomic_fetch_add(&team->generation, 1);
+    uint32_t generation = atomic_fetch_add(&team->generation, 1) + 1;
     if (atomic_load(&team->sleepers) != 0) wr_futex_wake(&team->generation, UINT32_MAX);
+    return generation;
 }
 
-/* Members are born with every signal blocked: signals belong to the application's threads. */
+/* Threads are born with every signal blocked: signals belong to the application's threads. */
 int wr_thread_start(pthread_t *thread, void *(*fn)(void *), void *arg)
 {
     pthread_attr_t attr;
@@ -129,22 +142,24 @@ static int start(struct wr_team *team)
 {
     int failure = 0;
     for (uint32_t i = 1; i < team->n_threads && failure == 0; i++) {
-        struct member *m = &team->members[i - 1];
-        m->team = team;
-        m->index = i;
-        failure = wr_thread_start(&m->thread, member_main, m);
+        struct slot *s = &team->slots[i];
+        s->team = team;
+        s->index = i;
+        failure = wr_thread_start(&s->thread, thread_main, s);
         if (failure == 0) team->n_started++;
     }
     return failure;
 }
 
-int wr_team_open(struct wr_team **out, uint32_t n_threads, struct wr_ledger *ledger, weir_err *err)
+int wr_team_open_on(struct wr_team **out, uint32_t n_members, uint32_t n_threads, struct wr_ledger *ledger, weir_err *err)
 {
     weir_err own;
     if (err == NULL) err = &own;
-    if (n_threads == 0 || n_threads > WR_TEAM_MAX) return wr_err(err, WEIR_E_USAGE, "%u threads: 1 to %d are possible", n_threads, WR_TEAM_MAX);
-    struct wr_team *team = wr_mem_alloc(ledger, WR_ACCOUNT_PROCESS, sizeof *team + (n_threads - 1) * sizeof team->members[0], err);
+    if (n_members == 0 || n_members > WR_TEAM_MAX) return wr_err(err, WEIR_E_USAGE, "%u threads: 1 to %d are possible", n_members, WR_TEAM_MAX);
+    if (n_threads > n_members) n_threads = n_members;
+    struct wr_team *team = wr_mem_alloc(ledger, WR_ACCOUNT_PROCESS, sizeof *team + n_threads * sizeof team->slots[0], err);
     if (team == NULL) return err->code;
+    team->n_members = n_members;
     team->n_threads = n_threads;
     team->spin_ns = n_threads <= wr_cpu_count() ? SPIN_NS : 0;
     int failure = start(team);
@@ -157,25 +172,35 @@ int wr_team_open(struct wr_team **out, uint32_t n_threads, struct wr_ledger *led
     return 0;
 }
 
+int wr_team_open(struct wr_team **out, uint32_t n_members, struct wr_ledger *ledger, weir_err *err)
+{
+    return wr_team_open_on(out, n_members, wr_cpu_count(), ledger, err);
+}
+
 void wr_team_close(struct wr_team *team)
 {
     if (team == NULL) return;
-    publish(team, NULL, NULL);
-    for (uint32_t i = 0; i < team->n_started; i++) pthread_join(team->members[i].thread, NULL);
+    atomic_store(&team->leave, true);
+    publish(team);
+    for (uint32_t i = 1; i <= team->n_started; i++) pthread_join(team->slots[i].thread, NULL);
     wr_mem_free(team);
 }
 
-uint32_t wr_team_size(const struct wr_team *team) { return team->n_threads; }
+uint32_t wr_team_size(const struct wr_team *team) { return team->n_members; }
+
+uint32_t wr_team_threads(const struct wr_team *team) { return team->n_threads; }
 
 void wr_team_run(struct wr_team *team, wr_team_fn *fn, void *arg)
 {
     wr_num_thread_init();
     if (team->n_threads == 1) {
-        fn(arg, 0, 1);
+        for (uint32_t member = 0; member < team->n_members; member++) fn(arg, member, team->n_members);
         return;
     }
-    publish(team, fn, arg);
-    fn(arg, 0, team->n_threads);
+    team->fn = fn;
+    team->arg = arg;
+    atomic_store_explicit(&team->pending, team->n_threads, memory_order_relaxed);
+    work(team, publish(team), 0);
     if (spin(&team->pending, 0, false, team->spin_ns)) return;
     atomic_store(&team->caller_sleeps, 1);
     for (uint32_t left = atomic_load(&team->pending); left != 0; left = atomic_load(&team->pending)) wr_futex_wait(&team->pending, left, UINT64_MAX);

@@ -19,7 +19,7 @@ void weir_options_init(weir_options *o)
         .process_bytes = (uint64_t)WR_PROCESS_MIB << 20};
 }
 
-#define MAX_THREADS 256 /* each touches some 11 KiB of stack, which is the process account's */
+#define MAX_THREADS 256 /* scratch each, and those that have a CPU some 11 KiB of stack, which is the process account's */
 
 static int number(const char *name, const char *value, uint64_t min, uint64_t max, uint32_t *out, weir_err *err)
 {

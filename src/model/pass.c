@@ -143,13 +143,14 @@ static bool is_ready(const struct products *s, uint32_t item)
 /* Items for a member, from *first on; 0 when all are taken. It takes several that follow one another, for products fetch ahead what lies behind theirs: single
  * items in turn make each thread fetch the other's (2 threads: half the rate of one on Zen 4, 0.7 of the rate of two on a Xeon). What has not arrived from the
  * disk yet is taken item by item, so that nobody waits for what comes later than another's. */
-static uint32_t take_items(struct products *s, uint32_t n_members, uint32_t *first)
+static uint32_t take_items(struct products *s, uint32_t *first)
 {
+    const uint32_t n_threads = wr_team_threads(s->p->team);
     uint32_t n;
     *first = atomic_load(&s->next);
     do {
         if (*first >= s->n_items) return 0;
-        uint32_t most = (s->n_items - *first + 2 * n_members - 1) / (2 * n_members);
+        uint32_t most = (s->n_items - *first + 2 * n_threads - 1) / (2 * n_threads);
         for (n = 1; n < most && is_ready(s, *first + n);) n++;
     } while (!atomic_compare_exchange_weak(&s->next, first, *first + n));
     return n;
@@ -178,7 +179,7 @@ static void products_member(void *arg, uint32_t member, uint32_t n_members)
 {
     struct products *s = arg;
     uint32_t first, n;
-    while ((n = take_items(s, n_members, &first)) != 0) {
+    while ((n = take_items(s, &first)) != 0) {
         for (uint32_t i = 0; i < n; i++) {
             if (atomic_load_explicit(&s->p->failed, memory_order_relaxed) || !product_item(s, first + i, member)) return;
         }

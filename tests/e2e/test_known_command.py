@@ -180,8 +180,7 @@ def test_f2_file_size_limit(tiny, tmp_path):
 
 
 def test_h2_more_threads_than_processors(smollm2, say):
-    """64 threads give the same text. Each stage of a pass wakes all of them, which is to cost at most 8 times the processor time of 2: threads that
-    spun while they wait for a processor would take far more."""
+    """64 threads give the same text and take at most 1.5 times the processor time of 2."""
     prompt = "The quick brown fox jumps over the lazy dog. " * 20
 
     def run(threads):
@@ -194,7 +193,7 @@ def test_h2_more_threads_than_processors(smollm2, say):
             taken, ids[threads] = run(threads)
             cpu[threads].append(taken)
     say(f"measured: H2: 64 threads {min(cpu[64]):.2f} s of processor time, 2 threads {min(cpu[2]):.2f} s, ratio {min(cpu[64]) / min(cpu[2]):.2f}")
-    assert ids[64] == ids[2] and min(cpu[64]) <= 8 * min(cpu[2])
+    assert ids[64] == ids[2] and min(cpu[64]) <= 1.5 * min(cpu[2])
 
 
 @pytest.mark.parametrize("value", ("-1", "100000", "257", "two", "", "1.5", "0x2", " 2", "99999999999999999999"))

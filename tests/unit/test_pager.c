@@ -121,7 +121,7 @@ static void open_rig(struct rig *r, const struct setting *s)
     for (int a = 0; a < WR_N_ACCOUNTS; a++) wr_ledger_limit(&r->ledger, a, r->plan.account[a]);
     assert_int_equal(
         wr_arena_open(&r->arena, r->plan.account[WR_ACCOUNT_SCRATCH] + r->plan.account[WR_ACCOUNT_WEIGHTS] + r->plan.account[WR_ACCOUNT_RING], &err), 0);
-    assert_int_equal(wr_team_open(&r->team, s->n_threads, &r->ledger, &err), 0);
+    assert_int_equal(wr_team_open_on(&r->team, s->n_threads, s->n_threads, &r->ledger, &err), 0);
     wr_device_cpu(&r->device);
     struct wr_pager_config config = {
         .plan = &r->plan, .catalog = &r->catalog, .device = &r->device, .io = s->io, .arena = &r->arena, .ledger = &r->ledger, .n_members = s->n_threads};
