@@ -69,13 +69,13 @@ lint: ## the conventions
 	@tests/lint/lint
 
 # No rebuild: that would build the tests too.
-install: all ## installs command, library, header and pkg-config file: PREFIX=, DESTDIR=
+install: all ## installs command, library, header, pkg-config file and documents: PREFIX=, DESTDIR=
 	@meson configure $(BUILD) --prefix="$(PREFIX)" --libdir=lib >/dev/null
 	$(call ninja,installed)
 	@meson install -C $(BUILD) --quiet --no-rebuild >$(BUILD)/install.txt 2>&1 || { grep '^[A-Za-z]*Error: ' $(BUILD)/install.txt >&2 || cat $(BUILD)/install.txt >&2; \
 	echo "not installed in $(DESTDIR)$(PREFIX): install as root, or in a folder of yours, such as PREFIX=$$HOME/w" >&2; exit 1; }
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
-	@echo "installed in $(DESTDIR)$(PREFIX): bin/weir, lib/libweir.so, lib/libweir.a, include/weir/, lib/pkgconfig/weir.pc"
+	@echo "installed in $(DESTDIR)$(PREFIX): bin/weir, lib/libweir.so, lib/libweir.a, include/weir/, lib/pkgconfig/weir.pc, share/doc/weir/"
 
 uninstall: ## removes what the last 'make install' installed
 	@[ -f $(BUILD)/build.ninja ] || { echo "uninstall: there is no $(BUILD), which knows what was installed: 'make install' as then, and again" >&2; exit 1; }

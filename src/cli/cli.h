@@ -60,7 +60,7 @@ struct wr_cli {
         pthread_t thread;
         _Atomic uint32_t bell; /* futex of the thread */
         bool terminal, shared, started, stop, armed, shown, behind;
-        char phase[32], unit[16];
+        char phase[64], unit[16];
         uint64_t number, done, total;
         uint64_t first_ns, armed_ns, began_ns, began_done, printed_ns; /* of the process, the phase, its rate, the line */
         uint64_t window_ns[2], window_bytes[2];
@@ -73,8 +73,8 @@ void wr_cli_log(void *cli, enum weir_log_level, const char *line);              
 
 /* ---- progress (progress.c) ------------------------------------------------------------- */
 
-/* On a terminal one line, rewritten ten times a second from 0.3 s on; elsewhere nothing, with -v a line every 10 s, which ends with the first of the
- * answer where both streams go to one place. */
+/* On a terminal one line, rewritten ten times a second from 0.3 s on; elsewhere a line every 10 s (with -v the first one after 1.5 s), which ends with the first
+ * of the answer where both streams go to one place. With -q nothing. */
 void wr_cli_progress_init(struct wr_cli *, bool terminal);
 void wr_cli_progress_end(struct wr_cli *);
 /* Something begins that may take long: says so until _clear. number: of the token, 0 for none. */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define LEAST_WIDTH 20 /* no shape with its depth is longer and fits into a memory; of decode, names are */
 #define COMMON "threads cpu memory runs tsv json quiet verbose help"
 
 struct bench {
@@ -16,6 +17,7 @@ struct bench {
     struct wr_outfile tsv; /* with --tsv FILE */
     bool tsv_file, tsv_out;
     uint64_t tsv_bytes, n_rows;
+    size_t width; /* of the table's first column */
 };
 
 static bool has_word(const char *words, const char *word)
@@ -81,7 +83,7 @@ static const char *verdict(const wr_bench_row *row, char text[64])
 {
     if (row->outputs_verified == 0) return "NOT VERIFIED";
     if (row->outputs_verified == row->outputs) return "yes";
-    snprintf(text, 64, "%llu of %llu outputs", (unsigned long long)row->outputs_verified, (unsigned long long)row->outputs);
+    snprintf(text, 64, "%.2g %% of the outputs", 100 * (double)row->outputs_verified / (double)row->outputs);
     return text;
 }
 
@@ -96,40 +98,63 @@ static const char *rate_text(double rate, const char *unit, char text[32])
     return text;
 }
 
-/* What decode says beyond the columns of the table; whole numbers are bytes. (Of the others, the shape says it.) */
-static void print_more(struct wr_cli_out *out, const json_t *more)
+static const char *size_of(const json_t *more, const char *name, char text[32])
 {
-    const char *name, *between = "  ";
-    json_t *value;
-    char size[32];
-    json_object_foreach((json_t *)more, name, value)
-    {
-        if (json_is_null(value)) continue;
-        wr_cli_printf(out, "%s%s ", between, name);
-        if (json_is_string(value)) wr_cli_printf(out, "%s", json_string_value(value));
-        if (json_is_integer(value)) wr_cli_printf(out, "%s", wr_cli_size((uint64_t)json_integer_value(value), size));
-        if (json_is_real(value)) wr_cli_printf(out, "%.4g", json_real_value(value));
-        if (json_is_boolean(value)) wr_cli_printf(out, "%s", json_is_true(value) ? "yes" : "no");
-        between = ", ";
-    }
-    if (more) wr_cli_put(out, "\n", 1);
+    return wr_cli_size((uint64_t)json_integer_value(json_object_get(more, name)), text);
+}
+
+static double number_of(const json_t *more, const char *name) { return json_real_value(json_object_get(more, name)); }
+static const char *word_of(const json_t *more, const char *name) { return json_string_value(json_object_get(more, name)); }
+
+/* What decode says beyond the columns of the table. */
+static void print_decode(struct wr_cli_out *out, const json_t *more)
+{
+    char a[32], b[32], c[32];
+    wr_cli_printf(out, "  %s: pinned %s, streamed %s, slots of the ring %s;", word_of(more, "residency"), size_of(more, "pinned", a), size_of(more, "streamed", b),
+        size_of(more, "ring", c));
+    wr_cli_printf(out, " budget %s, peak %s\n", size_of(more, "budget", a), size_of(more, "peak_rss", b));
+    wr_cli_printf(out, "  a token reads %s (planned %s) by %s%s and waits %.3f ms for it; ", size_of(more, "bytes_per_token", a),
+        size_of(more, "bytes_per_token_planned", b), word_of(more, "io"), json_is_true(json_object_get(more, "direct")) ? ", direct," : "",
+        number_of(more, "stall_io") * 1e3);
+    if (json_is_real(json_object_get(more, "disk_rate"))) wr_cli_printf(out, "the disk gives %s, ", rate_text(number_of(more, "disk_rate"), "bytes/s", a));
+    wr_cli_printf(out, "memory gives %s\n  the last logits hash to %s (FNV-1a)\n", rate_text(number_of(more, "memory_rate"), "bytes/s", a),
+        word_of(more, "logits_fnv64"));
+}
+
+/* Characters, of which UTF-8 begins each with a byte of its own. */
+static size_t columns(const char *text)
+{
+    size_t n = 0;
+    for (; *text; text++) n += (*text & 0xC0) != 0x80;
+    return n;
+}
+
+static void put_padded(struct wr_cli_out *out, const char *text, size_t width)
+{
+    wr_cli_printf(out, "%s", text);
+    for (size_t n = columns(text); n < width; n++) wr_cli_put(out, " ", 1);
 }
 
 static void print_row(struct bench *b, const wr_bench_row *row)
 {
     struct wr_cli_out *out = &b->cli->out;
     char rate[32], ceiling[32] = "unknown", ratio[16] = "", text[64];
-    if (b->n_rows == 0)
-        wr_cli_printf(out, "%-16s %-6s %6s %16s %16s %-7s %6s %11s %11s %8s  %s\n", "shape", "format", "m", "rate", "ceiling", "", "ratio", "compute",
-            "end to end", "spread", "verified");
+    if (b->n_rows == 0) {
+        size_t n = columns(row->shape);
+        b->width = n > LEAST_WIDTH ? n : LEAST_WIDTH;
+        put_padded(out, "shape", b->width);
+        wr_cli_printf(out, " %-7s %6s %16s %16s %-7s %6s %13s %13s %8s  %s\n", "format", "m", "rate", "ceiling", "", "ratio", "compute", "end to end", "spread",
+            "verified");
+    }
     if (row->ceiling > 0) {
         rate_text(row->ceiling, row->unit, ceiling);
         snprintf(ratio, sizeof ratio, "%.2f", row->rate / row->ceiling);
     }
-    wr_cli_printf(out, "%-16s %-6s %6llu %16s %16s %-7s %6s %8.3f ms %8.3f ms %6.1f %%  %s%s\n", row->shape, row->format, (unsigned long long)row->m,
+    put_padded(out, row->shape, b->width);
+    wr_cli_printf(out, " %-7s %6llu %16s %16s %-7s %6s %10.3f ms %10.3f ms %6.1f %%  %s%s\n", row->format, (unsigned long long)row->m,
         rate_text(row->rate, row->unit, rate), ceiling, row->bound ? row->bound : "", ratio, row->seconds_compute * 1e3, row->seconds_end_to_end * 1e3,
         row->spread * 100, verdict(row, text), row->noisy ? ", noisy" : "");
-    if (!strcmp(row->unit, "tokens/s")) print_more(out, row->more);
+    if (!strcmp(b->how.what, "decode")) print_decode(out, row->more);
 }
 
 /* Every member, in the order of the columns of the TSV. */

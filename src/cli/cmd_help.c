@@ -18,6 +18,8 @@ static const struct {
 };
 #define N_ROWS (sizeof rows / sizeof rows[0])
 
+#define DOCUMENTS "CLI.md, JSON.md and the other documents are in docs of the source, and in share/doc/weir where weir is installed.\n"
+
 /* "-c, --ctx N"; an option whose name is its letter is written once. */
 static void spell(const struct wr_cli_option *option, char buffer[64])
 {
@@ -48,7 +50,7 @@ void wr_cli_help_overview(struct wr_cli_out *out)
         wr_cli_printf(out, "  weir %-24s %s\n", usage, wr_cli_commands[i].summary);
     }
     wr_cli_printf(
-        out, "\nMODEL is a .gguf file, a folder that holds one model, or a name that 'weir list' shows. 'weir help COMMAND' lists the options of a command.\n");
+        out, "\nMODEL is a .gguf file, a folder that holds one model, or a name that 'weir list' shows. 'weir help COMMAND' lists the options of a command.\n" DOCUMENTS);
 }
 
 void wr_cli_help_command(struct wr_cli_out *out, enum wr_cli_command_id id)
@@ -68,7 +70,7 @@ void wr_cli_help_command(struct wr_cli_out *out, enum wr_cli_command_id id)
         title = NULL;
         put_option(out, option);
     }
-    wr_cli_printf(out, "\n[ ]: the default. Every option has an environment variable: --top-k is WEIR_TOP_K; the command line wins.\n");
+    wr_cli_printf(out, "\n[ ]: the default. Every option has an environment variable: --top-k is WEIR_TOP_K; the command line wins.\n" DOCUMENTS);
 }
 
 static void put_cell(struct wr_cli_out *out, const char *text)

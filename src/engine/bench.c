@@ -223,13 +223,15 @@ int wr_bench_measure(struct wr_bench *b, wr_bench_run_fn *run, void *arg, const 
     static const struct wr_bench_roof none;
     double whole[WR_BENCH_MAX_RUNS], part[WR_BENCH_MAX_RUNS];
     uint32_t n = b->o->n_runs, n_warm = WR_BENCH_WARM(n);
+    char phase[64];
     if (roof == NULL) roof = &none;
-    wr_bench_progress(b, row->shape, 0, n_warm + n, "runs");
+    snprintf(phase, sizeof phase, "measure %s,", row->shape);
+    wr_bench_progress(b, phase, 0, n_warm + n, "runs");
     struct ceilings before = measure_ceilings(b, roof);
     struct wr_bench_time since = wr_bench_time();
     for (uint32_t i = 0; i < n_warm + n; i++) {
         if (cancelled(b)) return wr_err(err, WEIR_E_CANCELLED, "interrupted");
-        wr_bench_progress(b, row->shape, i, n_warm + n, "runs");
+        wr_bench_progress(b, phase, i, n_warm + n, "runs");
         wr_bench_flush(b);
         double compute = 0;
         uint64_t start = wr_clock_ns();

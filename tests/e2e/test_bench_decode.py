@@ -2,6 +2,7 @@
 """weir bench decode and its controls: what each reads a token, as the system counts it; the same logits from all; budgets kept; what is refused."""
 import json
 import math
+import re
 
 import numpy
 import pytest
@@ -79,6 +80,17 @@ def test_rows(half):
         assert math.isclose(row["rate"] * row["median"], 1, rel_tol=1e-9) and math.isclose(row["ratio"], row["rate"] / row["ceiling"], rel_tol=1e-9)
         reading = row["bytes_per_token"] / row["disk_rate"]
         assert row["bound"] == ("memory" if reading == 0 else row["bound"]) and row["ceiling"] <= (1.0001 / reading if reading else math.inf)
+
+
+def test_in_words(dense, tmp_path):
+    """Beneath the table, whose columns go with the longest name: sizes, times and rates with their units."""
+    path = tmp_path / "a model with a long näme.gguf"
+    path.symlink_to(dense.path)
+    head, row, *more = weir("bench", "decode", path, "-c", 16, "--runs", 1, "--memory", dense.bytes // 2, expect=0).out.decode().splitlines()
+    assert row.startswith(path.name) and head.index("format") == row.index("Q4_0") and head.rindex("verified") == row.rindex("NOT VERIFIED")
+    assert re.fullmatch(r"  stripe: pinned \d+\.\d MiB, streamed \d+\.\d MiB, slots of the ring \d+\.\d MiB; budget \d+\.\d MiB, peak \d+\.\d MiB", more[0]), more
+    assert re.fullmatch(r"  a token reads \S+ \S+ \(planned \d+\.\d MiB\) by .* and waits \d+\.\d{3} ms for it; the disk gives \d+\.\d\d GB/s, memory gives \d+\.\d\d GB/s", more[1]), more
+    assert re.fullmatch(r"  the last logits hash to [0-9a-f]{16} \(FNV-1a\)", more[2]) and len(more) == 3, more
 
 
 def test_a_folder_and_an_odd_name(dense, tmp_path):
