@@ -109,18 +109,19 @@ struct fill {
     uint64_t n_rows, n;
     uint32_t number;
     float divisor;
+    const struct wr_bench *bench;
     _Atomic uint64_t next;
 };
 
 static void fill_member(void *arg, uint32_t member, uint32_t n_members)
 {
     struct fill *f = arg;
-    for (uint64_t r; (r = atomic_fetch_add(&f->next, 1)) < f->n_rows;) wr_synth_row(f->x + r * f->n, f->n, 0, f->number, r, f->divisor);
+    for (uint64_t r; (r = atomic_fetch_add(&f->next, 1)) < f->n_rows && !wr_bench_cancelled(f->bench);) wr_synth_row(f->x + r * f->n, f->n, 0, f->number, r, f->divisor);
 }
 
 void wr_bench_fill(struct wr_bench *b, float *x, uint64_t n_rows, uint64_t n, uint32_t number, float divisor)
 {
-    struct fill f = {x, n_rows, n, number, divisor, 0};
+    struct fill f = {x, n_rows, n, number, divisor, b, 0};
     wr_team_run(b->team, fill_member, &f);
 }
 
@@ -168,7 +169,7 @@ void wr_bench_flush(struct wr_bench *b)
     if (b->cold.base != NULL) wr_team_run(b->team, flush_member, &b->cold);
 }
 
-static bool cancelled(const struct wr_bench *b) { return b->o->engine.cancel != NULL && *b->o->engine.cancel != 0; }
+bool wr_bench_cancelled(const struct wr_bench *b) { return b->o->engine.cancel != NULL && *b->o->engine.cancel != 0; }
 
 struct ceilings {
     double mix, fma, read;
@@ -230,13 +231,13 @@ int wr_bench_measure(struct wr_bench *b, wr_bench_run_fn *run, void *arg, const 
     struct ceilings before = measure_ceilings(b, roof);
     struct wr_bench_time since = wr_bench_time();
     for (uint32_t i = 0; i < n_warm + n; i++) {
-        if (cancelled(b)) return wr_err(err, WEIR_E_CANCELLED, "interrupted");
         wr_bench_progress(b, phase, i, n_warm + n, "runs");
         wr_bench_flush(b);
         double compute = 0;
         uint64_t start = wr_clock_ns();
-        int rc = run(arg, &compute, err);
+        int rc = wr_bench_cancelled(b) ? WEIR_E_CANCELLED : run(arg, &compute, err);
         double seconds = (double)(wr_clock_ns() - start) * 1e-9;
+        if (wr_bench_cancelled(b)) return wr_err(err, WEIR_E_CANCELLED, "interrupted"); /* whatever the run made of it */
         if (rc < 0) return rc;
         if (i < n_warm) continue;
         whole[i - n_warm] = seconds;

@@ -76,9 +76,11 @@ struct wr_bench_roof {
 typedef int wr_bench_run_fn(void *arg, double *compute_seconds, weir_err *);
 /* Warms up, then measures o->n_runs runs, with the caches flushed before each. `work`, in the row's unit, is what a run does. Fills rate, ceiling, bound, median,
  * best, spread, waited, noisy and both seconds. The ceiling is measured before and after: the better one counts, and their difference is drift of the machine,
- * which no spread within the runs shows, so the spread is at least that. roof NULL: the caller knows the ceiling. WEIR_E_CANCELLED between runs. */
+ * which no spread within the runs shows, so the spread is at least that. roof NULL: the caller knows the ceiling. WEIR_E_CANCELLED between runs, and for one that
+ * ends early because of it. */
 int wr_bench_measure(struct wr_bench *, wr_bench_run_fn *, void *arg, const struct wr_bench_roof *, double work, wr_bench_row *row, weir_err *);
 void wr_bench_flush(struct wr_bench *);
+bool wr_bench_cancelled(const struct wr_bench *);
 #define WR_BENCH_WARM(n_runs) (((n_runs) + 1) / 2) /* runs before the measured ones */
 /* Of a row that wr_bench_measure made without a roof: the ceiling as it was measured before and after the runs. */
 void wr_bench_ceiling(wr_bench_row *row, double before, double after);
@@ -131,6 +133,7 @@ struct wr_bench_product {
     const struct wr_quant *quant; /* the caller sets quant, n, act.m, act.k and act.precise */
     uint32_t n;                   /* rows of weights */
     struct wr_act act;
+    const struct wr_bench *bench; /* whose flag ends a run, or the making of the data, early */
     uint64_t row_bytes;
     uint8_t *weights;
     float *y;                         /* [m][n] */

@@ -89,8 +89,9 @@ static int run(void *arg, double *compute_seconds, weir_err *err)
     struct wr_pass *p = &a->pass;
     bool stored = wr_attention_store(p, 0);
     uint64_t start = wr_clock_ns();
-    wr_attention_attend(p, 0);
+    bool attended = wr_attention_attend(p, 0);
     *compute_seconds = (double)(wr_clock_ns() - start) * 1e-9;
+    if (stored && !attended) return wr_err(err, p->err.code, "%s", p->err.text);
     for (uint32_t i = 0; i < p->m; i++)
         if (!stored || !p->kernels->all_finite(p->h + i * p->h_width, n_q(&a->model.hp)))
             return wr_err(err, WEIR_E_NONFINITE, "the attention of a row is not finite at level %s", p->kernels->level);
@@ -185,7 +186,7 @@ static int check(struct attention *a, wr_bench_row *row, weir_err *err)
     p->kernels = a->b->reference;
     for (uint32_t i = 0; i < p->m; i++) fill_row(p, i, NULL);
     if (!wr_attention_store(p, 0)) return wr_err(err, WEIR_E_NONFINITE, "%s", p->err.text);
-    wr_attention_attend(p, 0);
+    if (!wr_attention_attend(p, 0)) return wr_err(err, p->err.code, "%s", p->err.text);
     atomic_store(&a->next, 0);
     wr_team_run(p->team, check_member, a);
     if (a->b->o->engine.cancel != NULL && *a->b->o->engine.cancel != 0) return wr_err(err, WEIR_E_CANCELLED, "interrupted");
@@ -260,6 +261,7 @@ static int one(struct wr_bench *b, const uint32_t shape[3], enum wr_kv_type type
     a.pass.device = &a.device;
     a.pass.team = b->team;
     a.pass.kv = &a.kv;
+    a.pass.cancel = b->o->engine.cancel;
     a.pass.rows = a.rows;
     a.pass.m = a.pass.max_rows = m;
     for (uint32_t i = 0; i < m; i++) a.rows[i].position = depth + i;

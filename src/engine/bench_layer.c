@@ -87,7 +87,7 @@ static int free_name(char *path, size_t size, const char *folder, weir_err *err)
     return wr_err(err, WEIR_E_OPEN, "%s: is there, and 99 like it; remove them or set TMPDIR", wr_file_label(path));
 }
 
-/* An engine that holds the model and room for passes of max_m rows. The file is gone once it is open. */
+/* An engine that holds the model and room for passes of max_m rows. */
 static int open_model(struct wr_bench *b, const char *shape, const struct wr_quant *quant, uint32_t max_m, weir_engine **engine, weir_err *err)
 {
     const wr_bench_options *o = b->o;
@@ -115,13 +115,13 @@ static int open_model(struct wr_bench *b, const char *shape, const struct wr_qua
     options.n_ctx = options.n_chunk = max_m;
     options.n_threads = wr_team_size(b->team);
     rc = weir_plan_open(&plan, path, &options, err);
+    unlink(path); /* the plan holds it open; under its name it would stay behind a command that is killed */
+    if (o->began != NULL) o->began(NULL);
     if (rc == 0 && plan->plan.streamed > 0)
         rc = wr_err(err, WEIR_E_BUDGET, "bench layer %s as %s does not fit in the budget of %.1f MiB; give a larger --memory", shape, quant->name,
             (double)b->budget_bytes / 1048576);
     if (rc == 0) rc = weir_engine_open(engine, plan, err);
     if (rc < 0) weir_plan_close(plan);
-    unlink(path);
-    if (o->began != NULL) o->began(NULL);
     return rc;
 }
 

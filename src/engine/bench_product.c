@@ -6,6 +6,7 @@
 
 #define LIMIT (1ull << 33) /* multiply-adds that are checked: all of 512 x 4096 x 4096, some seconds */
 #define PANEL 16           /* weight rows that kernels take at a time */
+#define PART (1ull << 31)  /* multiply-adds without a look at the flag of cancellation, far below a second of any fast kernel */
 
 enum { MATRIX_WEIGHTS = 1, MATRIX_ACTIVATIONS }; /* of the random data */
 
@@ -13,7 +14,7 @@ static void fill_member(void *arg, uint32_t member, uint32_t n_members)
 {
     struct wr_bench_product *p = arg;
     float *row = p->row + (size_t)member * p->act.k;
-    for (uint32_t r; (r = atomic_fetch_add(&p->next, 1)) < p->n;) {
+    for (uint32_t r; (r = atomic_fetch_add(&p->next, 1)) < p->n && !wr_bench_cancelled(p->bench);) {
         wr_synth_row(row, p->act.k, 0, MATRIX_WEIGHTS, r, sqrtf((float)p->act.k));
         p->quant->encode(row, p->weights + r * p->row_bytes, p->act.k);
     }
@@ -28,8 +29,10 @@ static void round_member(void *arg, uint32_t member, uint32_t n_members)
 static void product_member(void *arg, uint32_t member, uint32_t n_members)
 {
     struct wr_bench_product *p = arg;
-    for (uint32_t first = atomic_load(&p->next); first < p->n;) {
+    const uint64_t most = wr_round_up(PART / ((uint64_t)p->act.m * p->act.k) + 1, PANEL);
+    for (uint32_t first = atomic_load(&p->next); first < p->n && !wr_bench_cancelled(p->bench);) {
         uint32_t n = (uint32_t)wr_round_up((p->n - first + 2 * n_members - 1) / (2 * n_members), PANEL);
+        if (n > most) n = (uint32_t)most;
         if (n > p->n - first) n = p->n - first;
         if (!atomic_compare_exchange_weak(&p->next, &first, first + n)) continue;
         p->kernels->matmul(
@@ -40,6 +43,7 @@ static void product_member(void *arg, uint32_t member, uint32_t n_members)
 
 static void each(struct wr_bench *b, struct wr_bench_product *p, const struct wr_kernels *kernels, wr_team_fn *fn)
 {
+    p->bench = b;
     p->kernels = kernels;
     atomic_store(&p->next, 0);
     wr_team_run(b->team, fn, p);

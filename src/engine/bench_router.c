@@ -31,7 +31,7 @@ static void select_member(void *arg, uint32_t member, uint32_t n_members)
 {
     struct router *r = arg;
     const uint32_t n = r->product.n;
-    for (uint32_t i; (i = atomic_fetch_add(&r->next, 1)) < r->product.act.m;) {
+    for (uint32_t i; (i = atomic_fetch_add(&r->next, 1)) < r->product.act.m && !wr_bench_cancelled(r->b);) {
         float *weight = r->weight + (size_t)i * n;
         memcpy(weight, r->product.y + (size_t)i * n, n * sizeof *weight);
         wr_top_k(weight, n, r->k, r->expert + (size_t)i * r->k);

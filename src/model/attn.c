@@ -151,6 +151,10 @@ static void attend_member(void *arg, uint32_t member, uint32_t n_members)
     for (;;) {
         uint32_t item = atomic_fetch_add(&a->next, 1);
         if (item >= a->n_items) return;
+        if (a->p->cancel != NULL && *a->p->cancel != 0) { /* of many rows over a long context a layer takes seconds */
+            wr_pass_fail(a->p, WEIR_E_CANCELLED, "interrupted");
+            return;
+        }
         attend_item(a, a->n_items - 1 - item, a->p->member_work + member * a->p->member_bytes); /* the longest first */
     }
 }
@@ -174,10 +178,11 @@ bool wr_attention_store(struct wr_pass *p, uint32_t il)
     return !atomic_load(&p->failed);
 }
 
-void wr_attention_attend(struct wr_pass *p, uint32_t il)
+bool wr_attention_attend(struct wr_pass *p, uint32_t il)
 {
     struct attention a = attention_of(p, il);
     wr_team_run(p->team, attend_member, &a);
+    return !atomic_load(&p->failed);
 }
 
 bool wr_attention(struct wr_pass *p, uint32_t il)
@@ -190,8 +195,7 @@ bool wr_attention(struct wr_pass *p, uint32_t il)
         if (!wr_pass_join(p, NULL, 0, WR_NO_WEIGHT, WR_NO_WEIGHT, l->attn_norm)) return false;
     }
     struct wr_product in[] = {{l->q, p->g, p->g_width}, {l->k, p->g + n_q, p->g_width}, {l->v, p->g + n_q + n_kv, p->g_width}};
-    if (!wr_pass_products(p, in, 3) || !wr_attention_store(p, il)) return false;
-    wr_attention_attend(p, il);
+    if (!wr_pass_products(p, in, 3) || !wr_attention_store(p, il) || !wr_attention_attend(p, il)) return false;
     wr_pass_begin_act(p, p->h, p->h_width, n_q);
     wr_pass_each_row(p, wr_pass_round_row, NULL);
     struct wr_product out = {l->o, p->u, p->u_width};

@@ -344,7 +344,7 @@ int wr_pass_run(struct wr_pass *p, const struct wr_pass_row *rows, uint32_t m, w
             rc = wr_err(err, WEIR_E_CANCELLED, "interrupted");
         else if (!p->model->arch->layer(p, il)) {
             rc = p->err.code;
-            wr_err_prefix(&p->err, rc, "layer %u", il);
+            if (rc != WEIR_E_CANCELLED) wr_err_prefix(&p->err, rc, "layer %u", il);
             if (err != NULL) *err = p->err;
         } else if (p->tick != NULL) {
             wr_guard_leave();

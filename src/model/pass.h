@@ -93,7 +93,7 @@ bool wr_ffn(struct wr_pass *, uint32_t il, wr_gate_fn *); /* x += down(act(gate(
 
 /* The two halves of attention between its products, for measuring: q, k and v of the rows lie in g, the result is in h. */
 bool wr_attention_store(struct wr_pass *, uint32_t il); /* adds biases, norms and rotates q and k, stores k and v */
-void wr_attention_attend(struct wr_pass *, uint32_t il);
+bool wr_attention_attend(struct wr_pass *, uint32_t il);
 /* Work space of one member inside attention. */
 uint64_t wr_attention_work_bytes(uint32_t head_dim);
 

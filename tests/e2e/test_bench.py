@@ -208,6 +208,32 @@ def test_interrupt(scratch):
     assert not path.exists() and not list(scratch.glob("*never*"))
 
 
+@pytest.mark.parametrize("what", (("attention", "--shape", "32x8x128", "--depth", "8192", "--kv", "f16"), ("router", "--shape", "1024x16384x8")), ids=lambda what: what[0])
+def test_interrupt_within_a_run(what):
+    """A run of minutes, as reference kernels take for it, ends early."""
+    words = [str(WEIR), "bench", *what, "--rows", "4096", "--runs", "1", "--cpu", "scalar", "-t", "1", "-v"]
+    running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    for line in running.stderr:
+        if line.startswith(b"weir: measure"):
+            break
+    running.send_signal(signal.SIGINT)
+    said, errors = running.communicate(timeout=20)
+    assert running.returncode == 130 and said == b"" and b"interrupted" in errors
+
+
+def test_killed_layers_leave_nothing(tmp_path):
+    """The model has no name any more when it is measured."""
+    words = [str(WEIR), "bench", "layer", "--shape", "1b", "--rows", "4096", "--runs", "1000", "--cpu", "scalar", "-t", "1"]
+    running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**environment(), "TMPDIR": str(tmp_path)})
+    for wanted in (True, False):
+        while running.poll() is None and any(tmp_path.iterdir()) != wanted:
+            time.sleep(0.001)
+    time.sleep(0.5)
+    running.kill()
+    running.communicate(timeout=60)
+    assert running.returncode == -signal.SIGKILL and not list(tmp_path.iterdir())
+
+
 def test_two_signals_leave_nothing(tmp_path):
     """The second one ends the command at once: neither the file of --tsv nor the model that layers are of is left."""
     words = [str(WEIR), "bench", "layer", "--shape", "8b", "--rows", "4096", "--runs", "1000", "-t", "2", "--tsv", str(tmp_path / "never.tsv")]
