@@ -110,8 +110,8 @@ static const char *word_of(const json_t *more, const char *name) { return json_s
 static void print_decode(struct wr_cli_out *out, const json_t *more)
 {
     char a[32], b[32], c[32];
-    wr_cli_printf(out, "  %s: pinned %s, streamed %s, slots of the ring %s;", word_of(more, "residency"), size_of(more, "pinned", a), size_of(more, "streamed", b),
-        size_of(more, "ring", c));
+    wr_cli_printf(out, "  %s: pinned %s, streamed %s, slots of the ring %s;", word_of(more, "residency"), size_of(more, "pinned", a),
+        size_of(more, "streamed", b), size_of(more, "ring", c));
     wr_cli_printf(out, " budget %s, peak %s\n", size_of(more, "budget", a), size_of(more, "peak_rss", b));
     wr_cli_printf(out, "  a token reads %s (planned %s) by %s%s and waits %.3f ms for it; ", size_of(more, "bytes_per_token", a),
         size_of(more, "bytes_per_token_planned", b), word_of(more, "io"), json_is_true(json_object_get(more, "direct")) ? ", direct," : "",

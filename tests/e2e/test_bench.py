@@ -217,7 +217,7 @@ def test_interrupt_within_a_run(what):
         if line.startswith(b"weir: measure"):
             break
     running.send_signal(signal.SIGINT)
-    said, errors = running.communicate(timeout=20)
+    said, errors = running.communicate(timeout=60)
     assert running.returncode == 130 and said == b"" and b"interrupted" in errors
 
 
