@@ -42,32 +42,41 @@ LANES int32_t max_magnitude(const float *x, size_t n)
 
 LANES v16i quantize_16(const float *x, v16 inverse, int32_t max) { return v_max_i(v_min_i(v_round_i(v_mul(v_load(x), inverse)), v_set_i(max)), v_set_i(-max)); }
 
+/* n <= 16 groups, `at` of all: what there is one of for each group is computed for all at once. */
+LANES bool quantize_groups(const struct wr_act *act, const float *x, size_t at, uint32_t n)
+{
+    const int32_t max = act->precise ? 32767 : 127;
+    int32_t sums[32];
+    float largest[16], inverse[16];
+    for (uint32_t g = 0; g < n; g++) largest[g] = wr_f32_from_bits((uint32_t)max_magnitude(x + g * WR_GROUP, WR_GROUP));
+    const v16 amax = v_load_n(largest, n), tiny = v_set(0x1p-100f), all = v_set((float)max);
+    if (v_fold_max_i(v_magnitude(amax)) >= INFINITE) return false;
+    v_store(inverse, v_where_less(amax, tiny, v_zero(), v_div(all, amax)));
+    v_store_n(act->d + at, v_where_less(amax, tiny, v_zero(), v_div(amax, all)), n);
+    for (uint32_t g = 0; g < n; g++, x += WR_GROUP) {
+        const size_t to = (at + g) * WR_GROUP;
+        const v16i q0 = quantize_16(x, v_set(inverse[g]), max), q1 = quantize_16(x + 16, v_set(inverse[g]), max);
+        if (act->precise) {
+            v_store_i16(act->q16 + to, q0);
+            v_store_i16(act->q16 + to + 16, q1);
+        } else {
+            v_store_i8(act->q8 + to, q0);
+            v_store_i8(act->q8 + to + 16, q1);
+        }
+        sums[2 * g] = v_fold_sum_i(q0);
+        sums[2 * g + 1] = v_fold_sum_i(q1);
+    }
+    for (uint32_t i = 0; i < 2 * n; i++) act->s16[2 * at + i] = (float)sums[i];
+    for (uint32_t g = 0; g < n; g++) act->s[at + g] = (float)(sums[2 * g] + sums[2 * g + 1]);
+    return true;
+}
+
 bool LEVEL(quantize)(const struct wr_act *act, uint32_t row)
 {
     const size_t groups = act->k / WR_GROUP;
-    const int32_t max = act->precise ? 32767 : 127;
     const float *x = act->x + row * act->ldx;
-    for (size_t g = 0; g < groups; g++, x += WR_GROUP) {
-        const size_t at = row * groups + g;
-        int32_t bits = max_magnitude(x, WR_GROUP);
-        if (bits >= INFINITE) return false;
-        float amax = wr_f32_from_bits((uint32_t)bits);
-        bool zero = amax < 0x1p-100f;
-        v16 inverse = v_set(zero ? 0.0f : (float)max / amax);
-        v16i q0 = quantize_16(x, inverse, max), q1 = quantize_16(x + 16, inverse, max);
-        if (act->precise) {
-            v_store_i16(act->q16 + at * WR_GROUP, q0);
-            v_store_i16(act->q16 + at * WR_GROUP + 16, q1);
-        } else {
-            v_store_i8(act->q8 + at * WR_GROUP, q0);
-            v_store_i8(act->q8 + at * WR_GROUP + 16, q1);
-        }
-        act->d[at] = zero ? 0.0f : amax / (float)max;
-        const int32_t s0 = v_fold_sum_i(q0), s1 = v_fold_sum_i(q1);
-        act->s16[2 * at] = (float)s0;
-        act->s16[2 * at + 1] = (float)s1;
-        act->s[at] = (float)(s0 + s1);
-    }
+    for (size_t g = 0; g < groups; g += 16)
+        if (!quantize_groups(act, x + g * WR_GROUP, row * groups + g, groups - g < 16 ? (uint32_t)(groups - g) : 16)) return false;
     return true;
 }
 
