@@ -82,6 +82,7 @@ static int check_options(const struct wr_cli_args *args, const char *what, const
 static const char *verdict(const wr_bench_row *row, char text[64])
 {
     if (row->outputs_verified == 0) return "NOT VERIFIED";
+    if (row->by_reference) return "as the reference";
     if (row->outputs_verified == row->outputs) return "yes";
     snprintf(text, 64, "%.2g %% of the outputs", 100 * (double)row->outputs_verified / (double)row->outputs);
     return text;
@@ -171,7 +172,7 @@ static json_t *json_row(const wr_bench_row *row)
         {"waited", json_real(row->waited)}, {"spread", json_real(row->spread)}, {"noisy", json_boolean(row->noisy)},
         {"seconds_compute", json_real(row->seconds_compute)}, {"seconds_end_to_end", json_real(row->seconds_end_to_end)},
         {"outputs", json_integer((json_int_t)row->outputs)}, {"outputs_verified", json_integer((json_int_t)row->outputs_verified)},
-        {"max_rel_error", checked ? json_real(row->max_rel_error) : json_null()}, {"threads", json_integer((json_int_t)row->threads)},
+        {"max_rel_error", checked && !row->by_reference ? json_real(row->max_rel_error) : json_null()}, {"threads", json_integer((json_int_t)row->threads)},
         {"isa", wr_cli_json_string(row->isa)}};
     json_t *all = json_object();
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) json_object_set_new(all, members[i].name, members[i].value);

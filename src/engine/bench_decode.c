@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * weir bench decode: an engine as the user's options make it, or as a control, one token a run. Its ceiling is the slower of reading from the disk what a pass
- * read, in requests of the same size, and of reading the weights and the keys and values from memory once; both are measured in the same minute.
+ * read, in requests of the same size, and of reading the weights and the keys and values from memory once; both are measured in the same minute. Of a
+ * model that is not too large the last run's logits are compared with the reference kernels' for the same position.
  */
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "io/probe.h"
 
 #define PROBE_SECONDS 0.5
+#define CHECKED_BYTES (1ull << 30) /* of weights, which the reference kernels take some seconds for */
 
 struct rates { /* what the ceiling is made of: bytes/s */
     double disk, memory;
@@ -86,6 +88,26 @@ static json_t *members(const struct decode *d)
         (json_int_t)info->ring, "io", io.engine, "direct", (int)io.direct, "logits_fnv64", digits);
 }
 
+/* The last pass once more, by the reference kernels: its logits are the same bits. */
+static int check(struct decode *d, weir_err *err)
+{
+    const weir_plan_info *info = weir_engine_plan(d->engine);
+    const uint64_t was = hash(weir_session_logits(d->session), info->n_vocab);
+    d->row.outputs = info->n_vocab;
+    if (info->weight_bytes > CHECKED_BYTES) return 0;
+    wr_bench_progress(d->b, "verify", 0, 0, "");
+    d->engine->pass.kernels = d->b->reference;
+    d->session->logits = NULL; /* so that they are computed again */
+    int rc = weir_session_set(d->session, d->ids, d->n, err);
+    d->engine->pass.kernels = d->b->kernels;
+    if (rc == 0 && hash(weir_session_logits(d->session), info->n_vocab) != was)
+        rc = wr_err(err, WEIR_E_FAIL, "bench decode %s: the logits of the last run at level %s are not those of the reference kernels", d->row.shape,
+            d->b->kernels->level);
+    d->row.outputs_verified = info->n_vocab;
+    d->row.by_reference = true;
+    return rc;
+}
+
 /* Passes over a model that is open, and memory's rate before and after them. */
 static int passes(struct decode *d, weir_err *err)
 {
@@ -100,9 +122,8 @@ static int passes(struct decode *d, weir_err *err)
     d->disk_bytes = (double)(disk_bytes(d) - d->disk_begin) / b->o->n_runs;
     d->memory_bytes = (double)(wr_plan_used_bytes(&p->plan) + p->info.kv_bytes_per_position * d->n);
     d->after.memory = memory_rate(d);
-    d->row.outputs = (uint64_t)p->info.n_vocab * b->o->n_runs; /* checked by nobody */
     d->row.more = members(d);
-    return d->row.more != NULL ? 0 : wr_err(err, WEIR_E_NOMEM, "no memory for a row");
+    return d->row.more != NULL ? check(d, err) : wr_err(err, WEIR_E_NOMEM, "no memory for a row");
 }
 
 /* The plan, and with it what is left to say. */
