@@ -60,6 +60,17 @@ static int word(const char *name, const char *value, char *out, size_t bytes, we
     return 0;
 }
 
+static int no_such_level(const char *value, weir_err *err)
+{
+    char known[128] = "";
+    const char *name;
+    for (uint32_t i = 0; wr_kernels_level(i, &name, NULL) != NULL; i++) {
+        const size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", i > 0 ? ", " : "", name);
+    }
+    return wr_err(err, WEIR_E_USAGE, "--cpu: '%s' is not a CPU level (%s)", value, known);
+}
+
 int weir_options_set(weir_options *o, const char *name, const char *value, weir_err *err)
 {
     static const char *const direct_names[] = {"auto", "on", "off", NULL}, *const bool_names[] = {"off", "on", NULL};
@@ -100,7 +111,7 @@ int weir_options_set(weir_options *o, const char *name, const char *value, weir_
         return word(name, value, o->io, sizeof o->io, err);
     }
     if (strcmp(name, "cpu") == 0) {
-        if (wr_kernels_best(value) == NULL) return wr_err(err, WEIR_E_USAGE, "--cpu: '%s' is not a CPU level (scalar, avx2, avx512, avx512vnni)", value);
+        if (wr_kernels_best(value) == NULL) return no_such_level(value, err);
         return word(name, value, o->isa, sizeof o->isa, err);
     }
     return wr_err(err, WEIR_E_USAGE, "there is no option --%s", name);

@@ -7,6 +7,9 @@
 #ifdef WR_X86
 #include "kernels/x86/ceiling_level.h"
 #endif
+#ifdef WR_ARM64
+#include "kernels/arm/ceiling_level.h"
+#endif
 
 static uint64_t wr_ceiling_mix_scalar(enum wr_mix what, const struct wr_quant *quant, bool precise, uint64_t n) { return 0; }
 

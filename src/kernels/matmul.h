@@ -14,6 +14,11 @@ DECLARE_MATMUL(avx2)
 DECLARE_MATMUL(avx512)
 DECLARE_MATMUL(avx512vnni)
 #endif
+#ifdef WR_ARM64
+DECLARE_MATMUL(neon)
+DECLARE_MATMUL(dotprod)
+DECLARE_MATMUL(i8mm)
+#endif
 #undef DECLARE_MATMUL
 
 #endif

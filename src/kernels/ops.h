@@ -21,6 +21,9 @@ DECLARE_OPS(scalar)
 DECLARE_OPS(avx2)
 DECLARE_OPS(avx512)
 #endif
+#ifdef WR_ARM64
+DECLARE_OPS(neon)
+#endif
 #undef DECLARE_OPS
 
 #endif

@@ -35,6 +35,14 @@ static bool cpu_has_avx512(void) { return cpu_has(LEAF1_ECX_AVX2, LEAF7_EBX_AVX2
 static bool cpu_has_avx512vnni(void) { return cpu_has(LEAF1_ECX_AVX2, LEAF7_EBX_AVX2 | LEAF7_EBX_AVX512, LEAF7_ECX_VNNI, XCR0_AVX512); }
 #endif
 
+#ifdef WR_ARM64
+#include <sys/auxv.h>
+
+/* NEON itself is part of AArch64. */
+static bool cpu_has_dotprod(void) { return getauxval(AT_HWCAP) & HWCAP_ASIMDDP; }
+static bool cpu_has_i8mm(void) { return getauxval(AT_HWCAP2) & HWCAP2_I8MM; }
+#endif
+
 static const struct wr_kernels levels[] = {
 #define KERNEL_LEVEL(suffix, name, test, ops)                                                                                                                  \
     {name, wr_rmsnorm_##ops, wr_quantize_##ops, wr_matmul_##suffix, wr_add_##ops, wr_silu_mul_##ops, wr_gelu_mul_##ops, wr_rope_##ops, wr_kv_store_##ops,      \

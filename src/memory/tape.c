@@ -33,6 +33,8 @@ bool wr_tape_await(struct wr_pager *p, _Atomic uint32_t *word, uint32_t value)
         if (atomic_load_explicit(word, memory_order_acquire) == value) return true;
 #ifdef WR_X86
         __builtin_ia32_pause();
+#elif defined(WR_ARM64)
+        __asm__ volatile("yield");
 #endif
     }
     bool good;

@@ -2,7 +2,32 @@
 /* The registry: names, caps, what the CPU has. */
 #include "check.h"
 
-/* What the compiler's run time says of this CPU and its operating system: an oracle that is not ours. */
+#ifdef WR_ARM64
+#include <setjmp.h>
+#include <signal.h>
+
+static sigjmp_buf refused;
+static void refuse(int signal) { siglongjmp(refused, 1); }
+
+/* Whether the instruction that a level is named after is one of this CPU: executed, without the assembler's having to know it. */
+static bool runs(const char *level)
+{
+    struct sigaction act = {.sa_handler = refuse}, old;
+    sigaction(SIGILL, &act, &old);
+    volatile bool known = false;
+    if (sigsetjmp(refused, 1) == 0) {
+        if (!strcmp(level, "dotprod"))
+            __asm__ volatile(".inst 0x4e809400" ::: "v0"); /* sdot v0.4s, v0.16b, v0.16b */
+        else
+            __asm__ volatile(".inst 0x4e80a400" ::: "v0"); /* smmla v0.4s, v0.16b, v0.16b */
+        known = true;
+    }
+    sigaction(SIGILL, &old, NULL);
+    return known;
+}
+#endif
+
+/* What the compiler's run time or the CPU itself says: an oracle that is not ours. */
 static bool expected(const char *name)
 {
 #ifdef WR_X86
@@ -12,6 +37,10 @@ static bool expected(const char *name)
     if (!strcmp(name, "avx2")) return avx2;
     if (!strcmp(name, "avx512")) return avx512;
     if (!strcmp(name, "avx512vnni")) return avx512 && __builtin_cpu_supports("avx512vnni");
+#endif
+#ifdef WR_ARM64
+    if (!strcmp(name, "neon")) return true;
+    if (!strcmp(name, "dotprod") || !strcmp(name, "i8mm")) return runs(name);
 #endif
     return !strcmp(name, "scalar");
 }

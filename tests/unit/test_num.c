@@ -280,6 +280,9 @@ static void thread_mode(void **state)
 #if defined(__x86_64__)
     _mm_setcsr(_mm_getcsr() | 0x8040); /* flush to zero, denormals are zero */
     assert_true(least * 0.5f == 0);
+#elif defined(__aarch64__)
+    __builtin_aarch64_set_fpcr(__builtin_aarch64_get_fpcr() | 1u << 24); /* flush to zero */
+    assert_true(least * 0.5f == 0);
 #endif
     assert_true(one + tiny > 1.0f);
     wr_num_thread_init();

@@ -212,10 +212,15 @@ static void threads_are_as_promised(void **state)
 #if defined(__x86_64__)
     unsigned before = __builtin_ia32_stmxcsr();
     __builtin_ia32_ldmxcsr(before | 0x8040); /* the application flushes denormals */
+#elif defined(__aarch64__)
+    unsigned before = __builtin_aarch64_get_fpcr();
+    __builtin_aarch64_set_fpcr(before | 1u << 24);
 #endif
     wr_team_run(team, observe, &facts);
 #if defined(__x86_64__)
     __builtin_ia32_ldmxcsr(before);
+#elif defined(__aarch64__)
+    __builtin_aarch64_set_fpcr(before);
 #endif
     wr_team_close(team);
     assert_string_equal(facts.of[1].name, "weir-cpu-1");

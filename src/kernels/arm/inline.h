@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the products and the ceilings of the arm levels start from. */
+#ifndef WR_ARM_INLINE_H
+#define WR_ARM_INLINE_H
+
+#include <arm_neon.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#define NEVER_INLINE static __attribute__((noinline))
+#ifdef __clang__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+#define CHANGED(v) __asm__ volatile("" : "+w"(v)) /* for all that the compiler knows */
+
+#define ROWS 4   /* weight rows of a panel: f32 of a vector */
+#define TILE_M 8 /* activation rows of a tile: their f32 accumulators, 32 weights of each row, and what is under way, in 32 registers */
+
+#endif
