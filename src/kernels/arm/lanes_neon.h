@@ -68,6 +68,18 @@ LANES void v_store_n(float *p, v16 x, uint32_t n)
 }
 LANES float32x4_t load_f16(const uint16_t *p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
 LANES v16 v_load_f16(const uint16_t *p) { return (v16){load_f16(p), load_f16(p + 4), load_f16(p + 8), load_f16(p + 12)}; }
+LANES v16 v_set_f16(uint16_t x)
+{
+    const float32x4_t v = vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(x)));
+    return (v16){v, v, v, v};
+}
+LANES v16 v_load_i8(const int8_t *p)
+{
+    const int8x16_t v = vld1q_s8(p);
+    const int16x8_t low = vmovl_s8(vget_low_s8(v)), high = vmovl_high_s8(v);
+    return (v16){vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_high_s16(low)), vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))),
+        vcvtq_f32_s32(vmovl_high_s16(high))};
+}
 LANES void store_f16(uint16_t *p, float32x4_t x) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x))); }
 LANES void v_store_f16(uint16_t *p, v16 x)
 {
