@@ -39,12 +39,12 @@ struct wr_tile {
     const float *const *q; /* [n_q] -> [head_dim] */
     const uint32_t *first; /* [n_q] keys [first, last) of the tile are visible, last <= WR_TILE; first >= last: none, the state stays */
     const uint32_t *last;
-    float scale, softcap; /* softcap 0: none; else cap * tanh(score / cap) */
+    float scale, softcap; /* scale > 0; softcap 0: none; else cap * tanh(score / cap) */
     float *m, *l;         /* [n_q] */
     float *o;             /* [n_q][head_dim] */
     float *work;          /* [n_q][WR_TILE], 64-byte aligned */
 };
-#define WR_TILE_MAX_Q 32
+#define WR_TILE_MAX_Q 64
 
 /* Work space of one thread for matmul: panels of 16 rows, a chunk of k at a time. 64-byte aligned. */
 #define WR_MATMUL_WORK_BYTES (224u << 10)

@@ -380,7 +380,7 @@ void check_attend(struct check *c)
 {
     static const uint32_t head_dims[] = {32, 64, 96, 128, 160, 256, 512, 80, 40, 72, 1, 15};
     const uint32_t n_dims = sizeof head_dims / sizeof head_dims[0], n_blocked = 7; /* the first ones: multiples of 32 */
-    for (uint32_t n_q = 1; n_q <= WR_TILE_MAX_Q; n_q += c->quick ? 5 : 1) {
+    for (uint32_t n_q = 1; n_q <= WR_TILE_MAX_Q; n_q += c->quick || n_q >= 20 ? 7 : 1) {
         for (uint32_t mask = 0; mask < N_MASKS; mask++) {
             for (uint32_t i = 0; i < 6; i++) {
                 const enum wr_kv_type type = i % WR_N_KV_TYPES;
@@ -433,8 +433,8 @@ void bench_attend(struct check *c)
     static const struct {
         uint32_t head_dim, n_q;
         bool from_memory;
-    } shapes[] = {
-        {64, 1, false}, {64, 3, false}, {64, 32, false}, {128, 1, false}, {128, 4, false}, {128, 8, false}, {128, 32, false}, {64, 3, true}, {128, 4, true}};
+    } shapes[] = {{64, 1, false}, {64, 3, false}, {64, WR_TILE_MAX_Q, false}, {128, 1, false}, {128, 4, false}, {128, 8, false}, {128, WR_TILE_MAX_Q, false},
+        {64, 3, true}, {128, 4, true}};
     const size_t all = 96u << 20; /* more than the caches hold */
     uint8_t *kv = malloc(all);
     float *q = check_alloc(WR_TILE_MAX_Q * 128 * 4, 64), *state = check_alloc(WR_TILE_MAX_Q * 130 * 4, 64),
@@ -452,7 +452,7 @@ void bench_attend(struct check *c)
         for (uint32_t i = 0; i < n_q; i++) rows[i] = q + i * n_d, first[i] = 0, last[i] = WR_TILE;
         for (uint32_t i = 0; i <= c->n_levels; i++) {
             struct attend_bench b = {i ? c->level[i - 1] : c->ref,
-                {type, n_d, n_q, NULL, NULL, rows, first, last, 0.1f, 0.0f, state, state + 32, state + 64, work},
+                {type, n_d, n_q, NULL, NULL, rows, first, last, 0.1f, 0.0f, state, state + WR_TILE_MAX_Q, state + 2 * WR_TILE_MAX_Q, work},
                 from_memory ? (uint32_t)(all / tile_bytes) : 1, 0, kv};
             char shape[64];
             snprintf(shape, sizeof shape, "D %u, %u queries, %s, %s", n_d, n_q, wr_kv_name(type), from_memory ? "memory" : "cache");

@@ -100,6 +100,10 @@ LANES v16 v_rint(v16 x) { return V16(UNARY, vrndnq_f32, x); }
 /* Adds n, an integer, to the exponent field. */
 #define SCALE2(part, x, n) vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(x.part), vshlq_n_s32(vcvtnq_s32_f32(n.part), 23)))
 LANES v16 v_scale2(v16 x, v16 n) { return V16(SCALE2, x, n); }
+/* The same of the low 9 bits of n. */
+#define SCALE2_LOW(part, x, n) vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(x.part), vshlq_n_s32(vreinterpretq_s32_f32(n.part), 23)))
+LANES v16 v_scale2_low(v16 x, v16 n) { return V16(SCALE2_LOW, x, n); }
+LANES void v_prefetch(const void *p) { __builtin_prefetch(p, 0, 2); }
 /* Lanes [lo, hi) of x, else of y. */
 LANES v16 v_keep(v16 x, v16 y, uint32_t lo, uint32_t hi)
 {

@@ -89,6 +89,13 @@ LANES v16 v_rint(v16 x)
 /* Adds n, an integer, to the exponent field. */
 LANES __m256 scale2(__m256 x, __m256 n) { return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23))); }
 LANES v16 v_scale2(v16 x, v16 n) { return V16(scale2(x.a, n.a), scale2(x.b, n.b)); }
+/* The same of the low 9 bits of n. */
+LANES __m256 scale2_low(__m256 x, __m256 n)
+{
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), _mm256_slli_epi32(_mm256_castps_si256(n), 23)));
+}
+LANES v16 v_scale2_low(v16 x, v16 n) { return V16(scale2_low(x.a, n.a), scale2_low(x.b, n.b)); }
+LANES void v_prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T1); }
 /* Lanes [lo, hi) of x, else of y. */
 LANES v16 v_keep(v16 x, v16 y, uint32_t lo, uint32_t hi)
 {

@@ -41,6 +41,9 @@ LANES v16 v_neg(v16 x) { return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_cast
 LANES v16 v_rint(v16 x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 /* Adds n, an integer, to the exponent field. */
 LANES v16 v_scale2(v16 x, v16 n) { return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_slli_epi32(_mm512_cvtps_epi32(n), 23))); }
+/* The same of the low 9 bits of n. */
+LANES v16 v_scale2_low(v16 x, v16 n) { return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_slli_epi32(_mm512_castps_si512(n), 23))); }
+LANES void v_prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T1); }
 /* Lanes [lo, hi) of x, else of y. */
 LANES v16 v_keep(v16 x, v16 y, uint32_t lo, uint32_t hi) { return _mm512_mask_blend_ps((__mmask16)(lanes_below(hi) & ~lanes_below(lo)), y, x); }
 LANES v16 v_where_less(v16 a, v16 b, v16 yes, v16 no) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), no, yes); }
