@@ -1,108 +1,159 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Part of matmul_body.h. Panels: weight rows are unpacked (matmul_unpack.h), a chunk of k at a time, and meet the activation rows in tiles. */
 
-/* ---- Tiles: m activation rows by one panel, over one chunk of k. ---- */
+/* ---- Tiles: m activation rows by v panels, over one chunk of k. ---- */
 
 struct tile {
-    const uint8_t *w;         /* the panel */
-    const float *scale, *min; /* [block][LANES] */
+    const uint8_t *w;         /* the first panel */
+    const float *scale, *min; /* [panel][CHUNK_BLOCKS][LANES] */
     const struct act_chunk *acts;
     const uint8_t *x; /* q8, q16 or x of the tile's first row at the chunk's start */
     size_t ldx;       /* bytes */
     float *y;         /* the accumulators */
     size_t ldy;
-    unsigned lanes;      /* of y; more than LANES counts as LANES */
-    unsigned n;          /* groups, or elements of float weights */
+    unsigned lanes;      /* of y; more than there are in the panels count as so many */
+    unsigned n;          /* blocks of 32, or elements of float weights */
     bool first, has_min; /* first: the accumulators start at +0 */
 };
 
-ALWAYS_INLINE void load_accumulators(const struct tile *t, const unsigned m, vf acc[TILE_M])
+ALWAYS_INLINE void load_accumulators(const struct tile *t, const unsigned m, const unsigned v, vf acc[TILE_M][2])
 {
-    UNROLL for (unsigned i = 0; i < m; i++) acc[i] = t->first ? vf_zero() : load_lanes(t->y + i * t->ldy, t->lanes);
+    UNROLL for (unsigned i = 0; i < m; i++)
+    {
+        UNROLL for (unsigned j = 0; j < v; j++) acc[i][j] = t->first ? vf_zero() : load_lanes(t->y + i * t->ldy + j * LANES, t->lanes - j * LANES);
+    }
 }
 
-ALWAYS_INLINE void store_accumulators(const struct tile *t, const unsigned m, const vf acc[TILE_M])
+ALWAYS_INLINE void store_accumulators(const struct tile *t, const unsigned m, const unsigned v, vf acc[TILE_M][2])
 {
-    UNROLL for (unsigned i = 0; i < m; i++) store_lanes(t->y + i * t->ldy, acc[i], t->lanes);
+    UNROLL for (unsigned i = 0; i < m; i++)
+    {
+        UNROLL for (unsigned j = 0; j < v; j++) store_lanes(t->y + i * t->ldy + j * LANES, acc[i][j], t->lanes - j * LANES);
+    }
+}
+
+/* sum[j] += 4 bytes or 2 int16 at x by w[j]. One panel: x is an operand in memory. Two: it is loaded once for both, since loads (two a cycle, as many as
+ * dot products) would bind. */
+ALWAYS_INLINE void dots(const bool bytes, const unsigned v, vi sum[2], const vi w[2], const void *x)
+{
+    if (v == 1) {
+        sum[0] = bytes ? dot_u8(sum[0], w[0], x) : dot_s16(sum[0], w[0], x);
+        return;
+    }
+    const vi all = vi_set32(load32(x));
+    UNROLL for (unsigned j = 0; j < v; j++) sum[j] = bytes ? dot_u8_all(sum[j], w[j], all) : dot_s16_all(sum[j], w[j], all);
 }
 
 /* fold: as many steps as the int16 sums of a level without VNNI can hold, which depends on the bits of the weights. */
-ALWAYS_INLINE void tile_integers(const struct tile *t, const enum panel panel, const unsigned group, const unsigned fold, const unsigned m)
+ALWAYS_INLINE void tile_integers(const struct tile *t, const enum panel panel, const unsigned group, const unsigned fold, const unsigned m, const unsigned v)
 {
-    const unsigned steps = panel == PANEL_U8 ? group / 4 : group / 2, part = fold < steps ? fold : steps;
+    const unsigned steps = panel == PANEL_U8 ? group / 4 : group / 2, part = fold < steps ? fold : steps, parts = WR_GROUP / group;
     const struct act_chunk *a = t->acts;
-    vf acc[TILE_M];
-    load_accumulators(t, m, acc);
+    vf acc[TILE_M][2];
+    load_accumulators(t, m, v, acc);
     const uint8_t *x[TILE_M], *w = t->w;
     UNROLL for (unsigned i = 0; i < m; i++) x[i] = t->x + i * t->ldx;
-    for (unsigned b = 0; b < t->n; b++, w += steps * sizeof(vi)) {
-        vi sum[TILE_M], total[TILE_M];
-        UNROLL for (unsigned first = 0; first < steps; first += part)
+    for (unsigned b = 0; b < t->n; b++) {
+        UNROLL for (unsigned g = 0; g < parts; g++)
         {
-            UNROLL for (unsigned i = 0; i < m; i++) sum[i] = panel == PANEL_U8 ? dot_u8_begin(&a[i].start[b]) : vi_zero();
-            UNROLL for (unsigned s = first; s < first + part; s++)
+            const unsigned at = b * parts + g;
+            vi sum[TILE_M][2], total[TILE_M][2];
+            UNROLL for (unsigned first = 0; first < steps; first += part)
             {
-                const vi ws = vi_load(w + s * sizeof(vi));
-                UNROLL for (unsigned i = 0; i < m; i++) sum[i] = panel == PANEL_U8 ? dot_u8(sum[i], ws, x[i] + s * 4) : dot_s16(sum[i], ws, x[i] + s * 4);
+                UNROLL for (unsigned i = 0; i < m; i++)
+                {
+                    UNROLL for (unsigned j = 0; j < v; j++) sum[i][j] = panel == PANEL_U8 ? dot_u8_begin(&a[i].start[at]) : vi_zero();
+                }
+                UNROLL for (unsigned s = first; s < first + part; s++)
+                {
+                    vi ws[2];
+                    UNROLL for (unsigned j = 0; j < v; j++) ws[j] = vi_load(w + j * PANEL_BYTES + s * sizeof(vi));
+                    UNROLL for (unsigned i = 0; i < m; i++) dots(panel == PANEL_U8, v, sum[i], ws, x[i] + (g * steps + s) * 4);
+                }
+                UNROLL for (unsigned i = 0; i < m; i++)
+                {
+                    UNROLL for (unsigned j = 0; j < v; j++) total[i][j] =
+                        panel != PANEL_U8 ? sum[i][j] : dot_u8_end(sum[i][j], first == 0 ? vi_set32(a[i].start[at]) : total[i][j]);
+                }
             }
-            UNROLL for (unsigned i = 0; i < m; i++) total[i] = panel != PANEL_U8 ? sum[i] : dot_u8_end(sum[i], first == 0 ? vi_set32(a[i].start[b]) : total[i]);
+            w += steps * sizeof(vi);
+            __asm__ volatile("" : : : "memory"); /* d is loaded again for each group: kept for the next one it would push accumulators to the stack */
+            vf scale[2];
+            UNROLL for (unsigned j = 0; j < v; j++) scale[j] = vf_load(t->scale + (j * CHUNK_BLOCKS + at) * LANES);
+            UNROLL for (unsigned i = 0; i < m; i++)
+            {
+                const vf d = vf_set(a[i].d[b]);
+                UNROLL for (unsigned j = 0; j < v; j++) acc[i][j] = vf_fma(vi_to_f32(total[i][j]), vf_mul(scale[j], d), acc[i][j]);
+            }
+            if (!t->has_min) continue;
+            UNROLL for (unsigned j = 0; j < v; j++) scale[j] = vf_load(t->min + (j * CHUNK_BLOCKS + at) * LANES);
+            UNROLL for (unsigned i = 0; i < m; i++)
+            {
+                const vf d = vf_set(a[i].d[b]), s = vf_set(a[i].s[at]);
+                UNROLL for (unsigned j = 0; j < v; j++) acc[i][j] = vf_fma(s, vf_mul(scale[j], d), acc[i][j]);
+            }
         }
-        UNROLL for (unsigned i = 0; i < m; i++) x[i] += steps * 4;
-        const vf scale = vf_load(t->scale + b * LANES);
-        UNROLL for (unsigned i = 0; i < m; i++) acc[i] = vf_fma(vi_to_f32(total[i]), vf_mul(scale, vf_set(a[i].d[b])), acc[i]);
-        if (!t->has_min) continue;
-        const vf min = vf_load(t->min + b * LANES);
-        UNROLL for (unsigned i = 0; i < m; i++) acc[i] = vf_fma(vf_set(a[i].s[b]), vf_mul(min, vf_set(a[i].d[b])), acc[i]);
+        UNROLL for (unsigned i = 0; i < m; i++) x[i] += parts * steps * 4;
     }
-    store_accumulators(t, m, acc);
+    store_accumulators(t, m, v, acc);
 }
 
-ALWAYS_INLINE void tile_floats(const struct tile *t, const unsigned m)
+ALWAYS_INLINE void tile_floats(const struct tile *t, const unsigned m, const unsigned v)
 {
-    vf acc[TILE_M];
-    load_accumulators(t, m, acc);
+    vf acc[TILE_M][2];
+    load_accumulators(t, m, v, acc);
     const float *x[TILE_M], *w = (const float *)(const void *)t->w;
     UNROLL for (unsigned i = 0; i < m; i++) x[i] = (const float *)(const void *)(t->x + i * t->ldx);
     for (unsigned k = 0; k < t->n; k++, w += LANES) {
-        const vf wk = vf_load(w);
-        UNROLL for (unsigned i = 0; i < m; i++) acc[i] = vf_fma(wk, vf_set(x[i][k]), acc[i]);
+        vf wk[2];
+        UNROLL for (unsigned j = 0; j < v; j++) wk[j] = vf_load(w + j * PANEL_BYTES / sizeof *w);
+        UNROLL for (unsigned i = 0; i < m; i++) { UNROLL for (unsigned j = 0; j < v; j++) acc[i][j] = vf_fma(wk[j], vf_set(x[i][k]), acc[i][j]); }
     }
-    store_accumulators(t, m, acc);
+    store_accumulators(t, m, v, acc);
 }
 
-#define TILE(m)                                                                                                                                                \
-    NEVER_INLINE void tile_u8_##m(const struct tile *t) { tile_integers(t, PANEL_U8, 32, U8_STEPS(4), m); }                                                    \
-    NEVER_INLINE void tile_u8_5bits_##m(const struct tile *t) { tile_integers(t, PANEL_U8, 32, U8_STEPS(5), m); }                                              \
-    NEVER_INLINE void tile_s16_##m(const struct tile *t) { tile_integers(t, PANEL_S16, 32, 16, m); }                                                           \
-    NEVER_INLINE void tile_u8_of_16_##m(const struct tile *t) { tile_integers(t, PANEL_U8, 16, U8_STEPS(4), m); }                                              \
-    NEVER_INLINE void tile_u8_6bits_of_16_##m(const struct tile *t) { tile_integers(t, PANEL_U8, 16, U8_STEPS(6), m); }                                        \
-    NEVER_INLINE void tile_s16_of_16_##m(const struct tile *t) { tile_integers(t, PANEL_S16, 16, 8, m); }                                                      \
-    NEVER_INLINE void tile_f32_##m(const struct tile *t) { tile_floats(t, m); }
-#define TILE_ROW(m)                                                                                                                                            \
+#define TILE(m, v)                                                                                                                                             \
+    NEVER_INLINE void tile_u8_##m##x##v(const struct tile *t) { tile_integers(t, PANEL_U8, 32, U8_STEPS(4), m, v); }                                           \
+    NEVER_INLINE void tile_u8_5bits_##m##x##v(const struct tile *t) { tile_integers(t, PANEL_U8, 32, U8_STEPS(5), m, v); }                                     \
+    NEVER_INLINE void tile_s16_##m##x##v(const struct tile *t) { tile_integers(t, PANEL_S16, 32, 16, m, v); }                                                  \
+    NEVER_INLINE void tile_u8_of_16_##m##x##v(const struct tile *t) { tile_integers(t, PANEL_U8, 16, U8_STEPS(4), m, v); }                                     \
+    NEVER_INLINE void tile_u8_6bits_of_16_##m##x##v(const struct tile *t) { tile_integers(t, PANEL_U8, 16, U8_STEPS(6), m, v); }                               \
+    NEVER_INLINE void tile_s16_of_16_##m##x##v(const struct tile *t) { tile_integers(t, PANEL_S16, 16, 8, m, v); }                                             \
+    NEVER_INLINE void tile_f32_##m##x##v(const struct tile *t) { tile_floats(t, m, v); }
+#define TILES(m, v)                                                                                                                                            \
     {                                                                                                                                                          \
-        m, { tile_u8_##m, tile_u8_5bits_##m, tile_s16_##m, tile_u8_of_16_##m, tile_u8_6bits_of_16_##m, tile_s16_of_16_##m, tile_f32_##m }                      \
+        tile_u8_##m##x##v, tile_u8_5bits_##m##x##v, tile_s16_##m##x##v, tile_u8_of_16_##m##x##v, tile_u8_6bits_of_16_##m##x##v, tile_s16_of_16_##m##x##v,      \
+            tile_f32_##m##x##v                                                                                                                                 \
     }
 
 enum { TILE_U8, TILE_U8_5BITS, TILE_S16, TILE_U8_OF_16, TILE_U8_6BITS_OF_16, TILE_S16_OF_16, TILE_F32, N_TILES };
 
-TILE(1)
-TILE(2)
-TILE(4)
-#if TILE_M > 4
-TILE(8)
+#if TILE_M == 8
+TILE(8, 1)
+TILE(6, 1)
+TILE(6, 2)
+#endif
+TILE(4, 1)
+TILE(2, 1)
+TILE(1, 1)
+#if TILE_PANELS == 2
+TILE(4, 2)
+TILE(2, 2)
+TILE(1, 2)
+#define BOTH(m) {m, {TILES(m, 1), TILES(m, 2)}},
+#else
+#define BOTH(m) {m, {TILES(m, 1)}},
 #endif
 
 static const struct {
     unsigned m;
-    void (*run[N_TILES])(const struct tile *);
+    void (*run[2][N_TILES])(const struct tile *); /* one panel; two, or NULL */
 } tiles[] = {
-#if TILE_M > 4
-    TILE_ROW(8),
+#if TILE_M == 8
+    {8, {TILES(8, 1)}}, /* two accumulators for each of 8 rows leave no register for their sums */
+    BOTH(6)
 #endif
-    TILE_ROW(4),
-    TILE_ROW(2),
-    TILE_ROW(1),
-};
+        BOTH(4) BOTH(2) BOTH(1)};
 
 /* Weights + offset of the widest format fit the first tile of a kind that has the bits for them. */
 static unsigned tile_of(const struct product *p)
@@ -117,16 +168,14 @@ static void prepare(const struct product *p, uint32_t i, size_t k0, unsigned n, 
 {
     const struct wr_act *act = p->act;
     const size_t at = i * (size_t)act->k + k0;
-    const bool halves = p->group < WR_GROUP;
-    const float *sums = halves ? act->s16 + at / 16 : act->s + at / WR_GROUP, *d = act->d + at / WR_GROUP;
-    const unsigned n_groups = n / p->group;
+    const float *sums = p->group < WR_GROUP ? act->s16 + at / 16 : act->s + at / WR_GROUP, *d = act->d + at / WR_GROUP;
+    const unsigned n_groups = n / p->group, n_blocks = n / WR_GROUP;
     for (unsigned b = 0; b < n_groups; b += LANES) {
         const vf s = load_lanes(sums + b, n_groups - b);
         vi_store(out->start + b, vi_from_f32(vf_mul(vf_set(-(float)p->format->offset), s))); /* integers below 2^24: exact */
         vf_store(out->s + b, s);
-        if (!halves) vf_store(out->d + b, load_lanes(d + b, n_groups - b));
     }
-    for (unsigned b = 0; b < n_groups && halves; b++) out->d[b] = d[b / 2];
+    for (unsigned b = 0; b < n_blocks; b += LANES) vf_store(out->d + b, load_lanes(d + b, n_blocks - b));
     if (p->panel != PANEL_S16 || act->precise) return;
     for (unsigned j = 0; j < n; j++) x16[j] = act->q8[at + j];
 }
@@ -137,7 +186,9 @@ static void run_tiles(const struct product *p, size_t k0, unsigned n, unsigned n
     const struct wr_act *act = p->act;
     struct work *work = p->work;
     const unsigned tile = tile_of(p);
+    const bool pairs = TILE_PANELS == 2 && n_rows > LANES;
     unsigned kind = 0;
+    while (pairs && tiles[kind].run[1][0] == NULL) kind++;
     for (uint32_t i = 0; i < act->m; i += tiles[kind].m) {
         while (tiles[kind].m > act->m - i) kind++;
         struct tile t = {.n = n, .ldy = ldy, .first = k0 == 0, .has_min = p->quant->has_min};
@@ -145,7 +196,7 @@ static void run_tiles(const struct product *p, size_t k0, unsigned n, unsigned n
             t.x = (const uint8_t *)(act->x + i * act->ldx + k0);
             t.ldx = act->ldx * sizeof(float);
         } else {
-            t.n = n / p->group;
+            t.n = n / WR_GROUP;
             if (p->kept) {
                 t.acts = p->kept + k0 / p->chunk * act->m + i;
             } else {
@@ -164,14 +215,15 @@ static void run_tiles(const struct product *p, size_t k0, unsigned n, unsigned n
                 t.ldx = sizeof work->x16[0];
             }
         }
-        for (unsigned r = 0; r < n_rows; r += LANES) {
+        for (unsigned r = 0, wide; r < n_rows; r += wide * LANES) {
             const unsigned panel = r / LANES;
+            wide = pairs && n_rows - r > LANES ? 2 : 1;
             t.w = work->panels[panel];
             t.scale = work->scale[panel][0];
             t.min = work->min[panel][0];
             t.lanes = n_rows - r;
             t.y = y + i * ldy + r;
-            tiles[kind].run[tile](&t);
+            tiles[kind].run[wide - 1][tile](&t);
         }
     }
 }

@@ -6,8 +6,9 @@
 #include <immintrin.h>
 #include "kernels/x86/matmul_rows.h"
 
-#define LANES 8          /* f32 of a vector: weight rows of a panel */
-#define TILE_M 4         /* activation rows of a tile: 4 integer and 4 f32 accumulators of 16 registers */
+#define LANES 8  /* f32 of a vector: weight rows of a panel */
+#define TILE_M 4 /* activation rows of a tile: 4 integer and 4 f32 accumulators of 16 registers */
+#define TILE_PANELS 1
 #define BYTES_BY_PAIRS 1 /* 8-bit weights are multiplied as int16: a pair of u8 x s8 products overflows the int16 sums of maddubs */
 
 typedef __m256i vi;
@@ -88,12 +89,13 @@ ALWAYS_INLINE vi dot_u8_begin(const int32_t *start)
     (void)start;
     return vi_zero();
 }
-ALWAYS_INLINE vi dot_u8(vi acc, vi w, const void *x)
+ALWAYS_INLINE vi dot_u8_all(vi acc, vi w, vi x)
 {
-    acc = _mm256_add_epi16(acc, _mm256_maddubs_epi16(w, vi_set32(load32(x))));
+    acc = _mm256_add_epi16(acc, _mm256_maddubs_epi16(w, x));
     IN_ORDER(acc);
     return acc;
 }
+ALWAYS_INLINE vi dot_u8(vi acc, vi w, const void *x) { return dot_u8_all(acc, w, vi_set32(load32(x))); }
 ALWAYS_INLINE vi dot_u8_from(vi start)
 {
     (void)start;
@@ -102,12 +104,13 @@ ALWAYS_INLINE vi dot_u8_from(vi start)
 ALWAYS_INLINE vi dot_u8_end(vi acc, vi start) { return vi_add32(_mm256_madd_epi16(acc, vi_set16(1)), start); }
 
 /* acc += sums of 2 adjacent products, w by the 2 int16 at x. */
-ALWAYS_INLINE vi dot_s16(vi acc, vi w, const void *x)
+ALWAYS_INLINE vi dot_s16_all(vi acc, vi w, vi x)
 {
-    acc = vi_add32(acc, _mm256_madd_epi16(w, vi_set32(load32(x))));
+    acc = vi_add32(acc, _mm256_madd_epi16(w, x));
     IN_ORDER(acc);
     return acc;
 }
+ALWAYS_INLINE vi dot_s16(vi acc, vi w, const void *x) { return dot_s16_all(acc, w, vi_set32(load32(x))); }
 
 /* acc += sums of 4 adjacent products, w by the 4 bytes at x, both signed; x is never -128. */
 ALWAYS_INLINE vi dot_s8(vi acc, vi w, const void *x)

@@ -7,10 +7,12 @@
 #include "kernels/x86/matmul_rows.h"
 
 #define LANES 16 /* f32 of a vector: weight rows of a panel */
-#define TILE_M 8 /* activation rows of a tile */
+#define TILE_PANELS 2
 #ifdef __AVX512VNNI__
+#define TILE_M 8 /* activation rows of a tile, at most */
 #define BYTES_BY_PAIRS 0
 #else
+#define TILE_M 4         /* a row has three vectors a panel: the int16 sums, the int32 ones they go into, and the f32 accumulators */
 #define BYTES_BY_PAIRS 1 /* 8-bit weights are multiplied as int16: a pair of u8 x s8 products overflows the int16 sums of maddubs */
 #endif
 
@@ -92,6 +94,16 @@ ALWAYS_INLINE vi dot_u8(vi acc, vi w, const void *x)
     __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(w), "m"(*(const any32 *)x));
     return acc;
 }
+ALWAYS_INLINE vi dot_u8_all(vi acc, vi w, vi x)
+{
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(w), "v"(x));
+    return acc;
+}
+ALWAYS_INLINE vi dot_s16_all(vi acc, vi w, vi x)
+{
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(w), "v"(x));
+    return acc;
+}
 #define U8_STEPS(bits) 8 /* no limit */
 ALWAYS_INLINE vi dot_u8_begin(const int32_t *start) { return vi_set32(*start); }
 ALWAYS_INLINE vi dot_u8_from(vi start) { return start; }
@@ -124,12 +136,13 @@ ALWAYS_INLINE vi dot_u8_begin(const int32_t *start)
     (void)start;
     return vi_zero();
 }
-ALWAYS_INLINE vi dot_u8(vi acc, vi w, const void *x)
+ALWAYS_INLINE vi dot_u8_all(vi acc, vi w, vi x)
 {
-    acc = _mm512_add_epi16(acc, _mm512_maddubs_epi16(w, vi_set32(load32(x))));
+    acc = _mm512_add_epi16(acc, _mm512_maddubs_epi16(w, x));
     IN_ORDER(acc);
     return acc;
 }
+ALWAYS_INLINE vi dot_u8(vi acc, vi w, const void *x) { return dot_u8_all(acc, w, vi_set32(load32(x))); }
 ALWAYS_INLINE vi dot_u8_from(vi start)
 {
     (void)start;
@@ -138,12 +151,13 @@ ALWAYS_INLINE vi dot_u8_from(vi start)
 ALWAYS_INLINE vi dot_u8_end(vi acc, vi start) { return vi_add32(_mm512_madd_epi16(acc, vi_set16(1)), start); }
 
 /* acc += sums of 2 adjacent products, w by the 2 int16 at x. */
-ALWAYS_INLINE vi dot_s16(vi acc, vi w, const void *x)
+ALWAYS_INLINE vi dot_s16_all(vi acc, vi w, vi x)
 {
-    acc = vi_add32(acc, _mm512_madd_epi16(w, vi_set32(load32(x))));
+    acc = vi_add32(acc, _mm512_madd_epi16(w, x));
     IN_ORDER(acc);
     return acc;
 }
+ALWAYS_INLINE vi dot_s16(vi acc, vi w, const void *x) { return dot_s16_all(acc, w, vi_set32(load32(x))); }
 
 /* acc += sums of 4 adjacent products, w by the 4 bytes at x, both signed; x is never -128. */
 ALWAYS_INLINE vi dot_s8(vi acc, vi w, const void *x)
