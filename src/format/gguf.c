@@ -252,7 +252,7 @@ static int read_alignment(struct parser *p, uint64_t *alignment)
 
 static int refuse_type(struct parser *p, uint32_t type)
 {
-    return fail(p, WEIR_E_UNSUPPORTED, "type %" PRIu32 " (%s) is not supported; use a file of Q4_0 to Q8_0, Q2_K to Q6_K, F16, BF16 or F32%s", type,
+    return fail(p, WEIR_E_UNSUPPORTED, "type %" PRIu32 " (%s) is not supported; use a file of Q4_0 to Q8_0, Q2_K to Q6_K, TQ2_0, F16, BF16 or F32%s", type,
         wr_quant_type_name(type), type > wr_quant_type_known() && strcmp(wr_quant_type_name(type), "unknown") == 0 ? ", or a newer weir" : "");
 }
 

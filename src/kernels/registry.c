@@ -15,6 +15,7 @@ enum {
     LEAF1_ECX_AVX2 = 1 << 12 | 1 << 27 | 1 << 28 | 1 << 29, /* FMA, OSXSAVE, AVX, F16C */
     LEAF7_EBX_AVX2 = 1 << 5,
     LEAF7_ECX_VNNI = 1 << 11,
+    LEAF7_1_EAX_AVX_VNNI = 1 << 4,
     XCR0_AVX = 0x06,    /* xmm, ymm */
     XCR0_AVX512 = 0xe6, /* and mask registers, upper halves of zmm 0-15, zmm 16-31 */
 };
@@ -31,6 +32,11 @@ static bool cpu_has(uint32_t leaf1_ecx, uint32_t leaf7_ebx, uint32_t leaf7_ecx, 
 }
 
 static bool cpu_has_avx2(void) { return cpu_has(LEAF1_ECX_AVX2, LEAF7_EBX_AVX2, 0, XCR0_AVX); }
+static bool cpu_has_avxvnni(void)
+{
+    uint32_t a, b, c, d;
+    return cpu_has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & LEAF7_1_EAX_AVX_VNNI) != 0;
+}
 static bool cpu_has_avx512(void) { return cpu_has(LEAF1_ECX_AVX2, LEAF7_EBX_AVX2 | LEAF7_EBX_AVX512, 0, XCR0_AVX512); }
 static bool cpu_has_avx512vnni(void) { return cpu_has(LEAF1_ECX_AVX2, LEAF7_EBX_AVX2 | LEAF7_EBX_AVX512, LEAF7_ECX_VNNI, XCR0_AVX512); }
 #endif

@@ -35,6 +35,7 @@ static bool expected(const char *name)
     bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                   __builtin_cpu_supports("avx512vl");
     if (!strcmp(name, "avx2")) return avx2;
+    if (!strcmp(name, "avxvnni")) return avx2 && __builtin_cpu_supports("avxvnni");
     if (!strcmp(name, "avx512")) return avx512;
     if (!strcmp(name, "avx512vnni")) return avx512 && __builtin_cpu_supports("avx512vnni");
 #endif

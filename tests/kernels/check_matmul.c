@@ -37,6 +37,7 @@ static uint32_t half_offset(const struct wr_quant *quant)
 {
     if (quant->block_bytes == wr_quant_q2_k.block_bytes) return 80;
     if (quant->block_bytes == wr_quant_q3_k.block_bytes) return 108;
+    if (quant->block_bytes == wr_quant_tq2_0.block_bytes) return 64;
     return quant->block_bytes == wr_quant_q6_k.block_bytes ? 208 : 0;
 }
 

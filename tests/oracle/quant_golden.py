@@ -13,7 +13,7 @@ from gguf.quants import dequantize
 
 ROWS = [  # type, bytes a block, number of blocks; every 16-bit pattern for the float formats
     (T.F16, 2, 65536), (T.BF16, 2, 65536), (T.Q4_0, 18, 3000), (T.Q4_1, 20, 3000), (T.Q5_0, 22, 3000), (T.Q5_1, 24, 3000),
-    (T.Q8_0, 34, 3000), (T.Q2_K, 84, 400), (T.Q3_K, 110, 400), (T.Q4_K, 144, 400), (T.Q5_K, 176, 400), (T.Q6_K, 210, 400)]
+    (T.Q8_0, 34, 3000), (T.Q2_K, 84, 400), (T.Q3_K, 110, 400), (T.Q4_K, 144, 400), (T.Q5_K, 176, 400), (T.Q6_K, 210, 400), (T.TQ2_0, 66, 400)]
 
 
 def generate(seed, n):

@@ -93,7 +93,7 @@ def test_gemma3_of_62_layers(tmp_path, monkeypatch, say):
 
 
 @pytest.mark.parametrize("precise, bound", [(True, 5e-4), (False, 0.1)], ids=["precise", "int8"])
-@pytest.mark.parametrize("kind", ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"])
+@pytest.mark.parametrize("kind", ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "TQ2_0"])
 def test_super_blocks(tmp_path, say, kind, precise, bound):
     """Formats with blocks of 256, which the gguf package decodes but does not write: a synthetic model with rows of 256."""
     path = tmp_path / "m.gguf"

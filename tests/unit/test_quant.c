@@ -45,6 +45,7 @@ static void test_golden_ggml(void **state)
         {WR_TYPE_Q4_K, 0, 2, 0x431b9a4b5b608124, {31.5324707f, 44.3996582f, 31.5324707f}},
         {WR_TYPE_Q5_K, 0, 2, 0x438190d60b5b08fa, {28.3156738f, 31.5324707f, 15.4484863f}},
         {WR_TYPE_Q6_K, 208, 1, 0xbcd40cdb4a7b0b03, {-1.31404877f, -18.3966827f, -31.5371704f}},
+        {WR_TYPE_TQ2_0, 64, 1, 0xc4c6686a0d46b0b4, {1.27929688f, 0.639648438f, -0.639648438f}},
     };
     (void)state;
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
@@ -83,6 +84,7 @@ static void test_golden_gguf(void **state)
         {WR_TYPE_Q4_K, 400, 0x9eda664c0cbafc1f},
         {WR_TYPE_Q5_K, 400, 0x7a991eeddcf5ed54},
         {WR_TYPE_Q6_K, 400, 0x318e149e4d3442b9},
+        {WR_TYPE_TQ2_0, 400, 0x0f7ecd1baeb2596f},
     };
     (void)state;
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
@@ -174,7 +176,7 @@ static const struct encoder {
     uint32_t type;
     double codes, sub_steps; /* sub_steps 0: the scale of a group is a half */
 } encoders[] = {{WR_TYPE_Q4_0, 16, 0}, {WR_TYPE_Q4_1, 16, 0}, {WR_TYPE_Q5_0, 32, 0}, {WR_TYPE_Q5_1, 32, 0}, {WR_TYPE_Q8_0, 255, 0}, {WR_TYPE_Q2_K, 4, 15},
-    {WR_TYPE_Q3_K, 8, 32}, {WR_TYPE_Q4_K, 16, 63}, {WR_TYPE_Q5_K, 32, 63}, {WR_TYPE_Q6_K, 64, 128}};
+    {WR_TYPE_Q3_K, 8, 32}, {WR_TYPE_Q4_K, 16, 63}, {WR_TYPE_Q5_K, 32, 63}, {WR_TYPE_Q6_K, 64, 128}, {WR_TYPE_TQ2_0, 3, 0}};
 
 static void range_of(const float *x, size_t n, double *lo, double *hi)
 {
@@ -190,7 +192,8 @@ static void range_of(const float *x, size_t n, double *lo, double *hi)
 static double bound(const struct wr_quant *quant, const struct encoder *e, const float *x, size_t i)
 {
     double lo, hi;
-    range_of(x + i / quant->group * quant->group, quant->group, &lo, &hi);
+    const size_t scaled = quant->id == WR_TYPE_TQ2_0 ? quant->block_elems : quant->group; /* elements that share a scale */
+    range_of(x + i / scaled * scaled, scaled, &lo, &hi);
     const bool k = e->sub_steps > 0;
     if (k && quant->has_min) lo = fmin(lo, 0), hi = fmax(hi, 0); /* the minimum is not positive, and a range holds 0 */
     const double amax = fmax(fabs(lo), fabs(hi)), step = quant->has_min ? (hi - lo) / (e->codes - 1) : amax / floor(e->codes / 2);
@@ -207,7 +210,7 @@ static double bound(const struct wr_quant *quant, const struct encoder *e, const
         scale_error = unit * (quant->has_min ? 0.5 : 1) + e->sub_steps * rounding(unit); /* signed sub-scales are one short above, too */
         min_error = quant->has_min ? lowest / e->sub_steps / 2 + e->sub_steps * rounding(lowest / e->sub_steps) : 0;
     }
-    const bool symmetric = quant->has_min || quant->id == WR_TYPE_Q8_0;
+    const bool symmetric = quant->has_min || quant->id == WR_TYPE_Q8_0 || quant->id == WR_TYPE_TQ2_0;
     return step * (symmetric ? 0.5 : 1) + e->codes * scale_error + 2 * min_error + 1e-6 * amax;
 }
 

@@ -17,15 +17,15 @@ enum { MIX_CHAINS = LANES == 16 ? 8 : 4, CHAINS = 12 };
 #define CHANGED(v) __asm__ volatile("" : "+x"(v))
 #endif
 
-#ifdef __AVX512VNNI__
+#if defined __AVX512VNNI__ || defined __AVXVNNI__
 ALWAYS_INLINE vi products_u8(vi sum, vi *w, bool first)
 {
-    __asm__ volatile("vpdpbusd %1, %1, %0" : "+v"(sum) : "v"(*w));
+    __asm__ volatile(VNNI "vpdpbusd %1, %1, %0" : "+v"(sum) : "v"(*w));
     return sum;
 }
 ALWAYS_INLINE vi products_s16(vi sum, vi *w, bool first)
 {
-    __asm__ volatile("vpdpwssd %1, %1, %0" : "+v"(sum) : "v"(*w));
+    __asm__ volatile(VNNI "vpdpwssd %1, %1, %0" : "+v"(sum) : "v"(*w));
     return sum;
 }
 #else
@@ -131,6 +131,7 @@ static uint64_t format_mix(const struct wr_quant *quant, bool precise, uint64_t 
     case WR_TYPE_Q4_0:
     case WR_TYPE_Q4_1:
     case WR_TYPE_Q4_K:
+    case WR_TYPE_TQ2_0:
         return precise ? mix_pairs(quant->has_min, n) : mix_4bits(quant->has_min, n);
     case WR_TYPE_Q5_0:
     case WR_TYPE_Q5_1:

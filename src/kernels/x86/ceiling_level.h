@@ -11,6 +11,7 @@
     void wr_ceiling_read_##level(const void *memory, size_t bytes);
 
 DECLARE_CEILING(avx2)
+DECLARE_CEILING(avxvnni)
 DECLARE_CEILING(avx512)
 DECLARE_CEILING(avx512vnni)
 #undef DECLARE_CEILING

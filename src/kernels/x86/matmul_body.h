@@ -35,6 +35,7 @@ enum layout { /* blocks that are read in lanes; others go through decode_group *
     FORMAT_Q4_K,
     FORMAT_Q5_K,
     FORMAT_Q6_K,
+    FORMAT_TQ2_0,
 };
 enum panel { PANEL_U8, PANEL_S16, PANEL_F32 };
 
@@ -145,6 +146,7 @@ static const struct format formats[] = {
     {WR_TYPE_Q4_K, FORMAT_Q4_K, 0, 4, unpack_q4_k},
     {WR_TYPE_Q5_K, FORMAT_Q5_K, 0, 5, unpack_q5_k},
     {WR_TYPE_Q6_K, FORMAT_Q6_K, 32, 6, unpack_q6_k},
+    {WR_TYPE_TQ2_0, FORMAT_TQ2_0, 1, 2, unpack_tq2_0},
 };
 static const struct format other_format = {.layout = FORMAT_OTHER, .offset = 128, .bits = 8};
 

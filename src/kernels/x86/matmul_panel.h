@@ -130,13 +130,17 @@ enum { TILE_U8, TILE_U8_5BITS, TILE_S16, TILE_U8_OF_16, TILE_U8_6BITS_OF_16, TIL
 
 #if TILE_M == 8
 TILE(8, 1)
+#endif
+#if TILE_M >= 6
 TILE(6, 1)
-TILE(6, 2)
 #endif
 TILE(4, 1)
 TILE(2, 1)
 TILE(1, 1)
 #if TILE_PANELS == 2
+#if TILE_M >= 6
+TILE(6, 2)
+#endif
 TILE(4, 2)
 TILE(2, 2)
 TILE(1, 2)
@@ -151,6 +155,8 @@ static const struct {
 } tiles[] = {
 #if TILE_M == 8
     {8, {TILES(8, 1)}}, /* two accumulators for each of 8 rows leave no register for their sums */
+#endif
+#if TILE_M >= 6
     BOTH(6)
 #endif
         BOTH(4) BOTH(2) BOTH(1)};

@@ -84,6 +84,8 @@ ALWAYS_INLINE size_t layout_block_bytes(const enum layout layout)
         return 176;
     case FORMAT_Q6_K:
         return 210;
+    case FORMAT_TQ2_0:
+        return 66;
     default:
         return layout_head_bytes(layout) + (layout == FORMAT_Q8_0 ? 32 : 16);
     }
@@ -154,12 +156,13 @@ ALWAYS_INLINE void four_scales(vf to[4], vi codes, const int bias, vf d)
     }
 }
 
-ALWAYS_INLINE void codes_q2_k(const struct sink *to, const struct rows *w)
+/* Q2_K, TQ2_0. */
+ALWAYS_INLINE void codes_q2_k(const enum layout layout, const struct sink *to, const struct rows *w)
 {
     UNROLL for (unsigned i = 0; i < 4; i++) /* halves of the block, halves of 32 */
     {
         vi v[4], q[4];
-        load_piece(w, 16 + 16 * i, v);
+        load_piece(w, (layout == FORMAT_Q2_K ? 16 : 0) + 16 * i, v);
         UNROLL for (int t = 0; t < 4; t++)
         {
             UNROLL for (int j = 0; j < 4; j++) q[j] = bits(v[j], 2 * t, 2, 0);
@@ -254,6 +257,9 @@ ALWAYS_INLINE void scales_k(const enum layout layout, const struct rows *w, vf *
         load_piece(w, 192, s);
         UNROLL for (int i = 0; i < 4; i++) four_scales(scale + 4 * i, vi_xor(s[i], vi_set8(-128)), 128, d);
         break;
+    case FORMAT_TQ2_0:
+        UNROLL for (int g = 0; g < 8; g++) scale[g] = d;
+        break;
     default: /* Q4_K, Q5_K: k_pair of quant/blocks.h */
         four_scales(scale, bits(s[1], 0, 6, 0), 0, d);
         four_scales(min, bits(s[2], 0, 6, 0), 0, down);
@@ -264,8 +270,8 @@ ALWAYS_INLINE void scales_k(const enum layout layout, const struct rows *w, vf *
 
 ALWAYS_INLINE void codes_k(const enum layout layout, const struct sink *to, const struct rows *w)
 {
-    if (layout == FORMAT_Q2_K)
-        codes_q2_k(to, w);
+    if (layout == FORMAT_Q2_K || layout == FORMAT_TQ2_0)
+        codes_q2_k(layout, to, w);
     else if (layout == FORMAT_Q3_K)
         codes_q3_k(to, w);
     else if (layout == FORMAT_Q6_K)
@@ -278,7 +284,7 @@ ALWAYS_INLINE void codes_k(const enum layout layout, const struct sink *to, cons
 ALWAYS_INLINE void unpack_k(const enum layout layout, const struct product *p, const struct panel_rows *rows, unsigned n, unsigned panel)
 {
     const size_t block_bytes = layout_block_bytes(layout);
-    const unsigned groups = layout == FORMAT_Q4_K || layout == FORMAT_Q5_K ? 8 : 16;
+    const unsigned groups = layout == FORMAT_Q2_K || layout == FORMAT_Q3_K || layout == FORMAT_Q6_K ? 16 : 8;
     struct work *work = p->work;
     struct rows w = rows_at(rows->first, rows->stride);
     for (unsigned b = 0; b < n / 8; b++, rows_move(&w, (ptrdiff_t)block_bytes)) {
@@ -305,6 +311,7 @@ UNPACK(unpack_q3_k, unpack_k, FORMAT_Q3_K)
 UNPACK(unpack_q4_k, unpack_k, FORMAT_Q4_K)
 UNPACK(unpack_q5_k, unpack_k, FORMAT_Q5_K)
 UNPACK(unpack_q6_k, unpack_k, FORMAT_Q6_K)
+UNPACK(unpack_tq2_0, unpack_k, FORMAT_TQ2_0)
 
 /* ---- Any format. ---- */
 

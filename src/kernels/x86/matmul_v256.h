@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Vectors of 256 bits for matmul_body.h: AVX2 with FMA and F16C. Integer dot products go through int16 pairs. */
+/* Vectors of 256 bits for matmul_body.h: AVX2 with FMA and F16C; with VNNI if the file that includes this is compiled for it, else integer dot products go
+ * through int16 pairs. */
 #ifndef WR_MATMUL_V256_H
 #define WR_MATMUL_V256_H
 
 #include <immintrin.h>
 #include "kernels/x86/matmul_rows.h"
 
-#define LANES 8  /* f32 of a vector: weight rows of a panel */
-#define TILE_M 4 /* activation rows of a tile: 4 integer and 4 f32 accumulators of 16 registers */
+#define LANES 8 /* f32 of a vector: weight rows of a panel */
 #define TILE_PANELS 1
+#ifdef __AVXVNNI__
+#define TILE_M 6 /* activation rows of a tile: 6 integer and 6 f32 accumulators of 16 registers */
+#define BYTES_BY_PAIRS 0
+#else
+#define TILE_M 4         /* 4 integer sums, their totals where sums have parts, and 4 f32 accumulators */
 #define BYTES_BY_PAIRS 1 /* 8-bit weights are multiplied as int16: a pair of u8 x s8 products overflows the int16 sums of maddubs */
+#endif
 
 typedef __m256i vi;
 typedef __m256 vf;
@@ -80,6 +86,38 @@ ALWAYS_INLINE vi vi_odd32(const void *p)
     return _mm256_permute4x64_epi64(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd)), 0xd8);
 }
 
+#ifdef __AVXVNNI__
+
+/* acc += sums of 4 adjacent products u8 x s8, or of 2 of int16. One instruction of assembly each: from intrinsics gcc 12 copies the accumulators of a
+ * tile. */
+#define VNNI "%{vex%} " /* the encoding of its instructions */
+ALWAYS_INLINE vi dot_u8_all(vi acc, vi w, vi x)
+{
+    __asm__(VNNI "vpdpbusd %2, %1, %0" : "+x"(acc) : "x"(w), "x"(x));
+    return acc;
+}
+ALWAYS_INLINE vi dot_s16_all(vi acc, vi w, vi x)
+{
+    __asm__(VNNI "vpdpwssd %2, %1, %0" : "+x"(acc) : "x"(w), "x"(x));
+    return acc;
+}
+#define U8_STEPS(bits) 8 /* no limit */
+ALWAYS_INLINE vi dot_u8_begin(const int32_t *start) { return vi_set32(*start); }
+ALWAYS_INLINE vi dot_u8_from(vi start) { return start; }
+ALWAYS_INLINE vi dot_u8_end(vi acc, vi start)
+{
+    (void)start;
+    return acc;
+}
+ALWAYS_INLINE vi dot_s8(vi acc, vi w, const void *x) /* not wanted here */
+{
+    (void)w;
+    (void)x;
+    return acc;
+}
+
+#else
+
 #define IN_ORDER(acc) __asm__("" : "+x"(acc)) /* gcc 12 would make a tree of the sums and spill its leaves */
 
 /* Sums of 4 adjacent products u8 x s8, w by the 4 bytes at x. They are int16: steps of at most 2 * 15 * 127, or as much with 5 or 6 bits. */
@@ -95,7 +133,6 @@ ALWAYS_INLINE vi dot_u8_all(vi acc, vi w, vi x)
     IN_ORDER(acc);
     return acc;
 }
-ALWAYS_INLINE vi dot_u8(vi acc, vi w, const void *x) { return dot_u8_all(acc, w, vi_set32(load32(x))); }
 ALWAYS_INLINE vi dot_u8_from(vi start)
 {
     (void)start;
@@ -110,7 +147,6 @@ ALWAYS_INLINE vi dot_s16_all(vi acc, vi w, vi x)
     IN_ORDER(acc);
     return acc;
 }
-ALWAYS_INLINE vi dot_s16(vi acc, vi w, const void *x) { return dot_s16_all(acc, w, vi_set32(load32(x))); }
 
 /* acc += sums of 4 adjacent products, w by the 4 bytes at x, both signed; x is never -128. */
 ALWAYS_INLINE vi dot_s8(vi acc, vi w, const void *x)
@@ -118,5 +154,11 @@ ALWAYS_INLINE vi dot_s8(vi acc, vi w, const void *x)
     const vi sx = _mm256_sign_epi8(vi_set32(load32(x)), w);
     return vi_add32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_abs_epi8(w), sx), vi_set16(1)));
 }
+
+#endif
+
+/* w by what lies at x. */
+ALWAYS_INLINE vi dot_u8(vi acc, vi w, const void *x) { return dot_u8_all(acc, w, vi_set32(load32(x))); }
+ALWAYS_INLINE vi dot_s16(vi acc, vi w, const void *x) { return dot_s16_all(acc, w, vi_set32(load32(x))); }
 
 #endif

@@ -85,6 +85,7 @@ ALWAYS_INLINE vi vi_odd32(const void *p)
 
 #ifdef __AVX512VNNI__
 
+#define VNNI "" /* the encoding of its instructions */
 typedef int32_t __attribute__((may_alias)) any32;
 
 /* acc += sums of 4 adjacent products u8 x s8, w by the 4 bytes at x; or of 2, w by the 2 int16 at x. One instruction of assembly each: from
