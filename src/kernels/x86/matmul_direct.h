@@ -206,12 +206,17 @@ ALWAYS_INLINE void direct_floats(const enum wr_type type, const unsigned m, cons
                 UNROLL for (int j = 0; j < 4; j++)
                 {
                     const vi d = v[q][j];
-                    const vf first = type == WR_TYPE_F32 ? vf_from_bits(d) : type == WR_TYPE_F16 ? vf_from_low_f16(d) : vf_from_bits(vi_left32(d, 16));
+                    vf first = vf_from_bits(d), second;
+                    if (type == WR_TYPE_F16) {
+                        vf_from_both_f16(d, &first, &second);
+                    } else if (type == WR_TYPE_BF16) {
+                        first = vf_from_bits(vi_left32(d, 16));
+                        second = vf_from_bits(vi_and(d, vi_set32((int32_t)0xffff0000)));
+                    }
                     UNROLL for (unsigned i = 0; i < m; i++) acc[i] = vf_fma(first, vf_set(x[i * act->ldx]), acc[i]);
                     x++;
                     if (j < LANES / 4) __asm__ volatile("prefetcht1 %0" : : "m"(ahead[(q * LANES / 4 + j) * 64]));
                     if (type == WR_TYPE_F32) continue;
-                    const vf second = type == WR_TYPE_F16 ? vf_from_low_f16(vi_right32(d, 16)) : vf_from_bits(vi_and(d, vi_set32((int32_t)0xffff0000)));
                     UNROLL for (unsigned i = 0; i < m; i++) acc[i] = vf_fma(second, vf_set(x[i * act->ldx]), acc[i]);
                     x++;
                 }

@@ -60,6 +60,11 @@ ALWAYS_INLINE vf vf_from_low_f16(vi v) /* of each dword */
     const vi low = _mm256_packus_epi32(_mm256_and_si256(v, _mm256_set1_epi32(0xffff)), _mm256_setzero_si256());
     return _mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(low, 0x08)));
 }
+ALWAYS_INLINE void vf_from_both_f16(vi v, vf *low, vf *high) /* of each dword */
+{
+    *low = vf_from_low_f16(v);
+    *high = vf_from_low_f16(vi_right32(v, 16));
+}
 ALWAYS_INLINE vf vf_from_bf16(const void *p) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16)); }
 
 ALWAYS_INLINE __m256i first_lanes(unsigned n) { return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)); }

@@ -55,6 +55,16 @@ ALWAYS_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 ALWAYS_INLINE vf vf_from_bits(vi v) { return _mm512_castsi512_ps(v); }
 ALWAYS_INLINE vf vf_from_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(p)); }
 ALWAYS_INLINE vf vf_from_low_f16(vi v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); } /* of each dword */
+/* Of both halves of each dword. Through memory: a conversion that loads takes no shuffle, and there is one port for those. */
+ALWAYS_INLINE void vf_from_both_f16(vi v, vf *low, vf *high)
+{
+    const vi order = _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1, 30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    __m256i halves[2];
+    _mm512_storeu_si512(halves, _mm512_permutexvar_epi16(order, v));
+    __asm__("" : "+m"(halves));
+    *low = _mm512_cvtph_ps(halves[0]);
+    *high = _mm512_cvtph_ps(halves[1]);
+}
 ALWAYS_INLINE vf vf_from_bf16(const void *p) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16)); }
 
 ALWAYS_INLINE __mmask16 first_lanes(unsigned n) { return (__mmask16)((1u << n) - 1); }
