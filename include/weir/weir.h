@@ -60,7 +60,7 @@ typedef struct weir_options {
     enum weir_kv kv;
     enum weir_direct direct;
     char io[16];            /* "auto", "uring", "pread", "mmap" */
-    char isa[16];           /* cap of the CPU level: "" (none), "scalar"; x86: "avx2", "avxvnni", "avx512", "avx512vnni"; AArch64: "neon", "dotprod", "i8mm" */
+    char isa[16];           /* cap of the CPU level: "" (none), "scalar"; x86: "avx2", "avxvnni", "avx512", "avx512vnni", "amx"; AArch64: "neon", "dotprod", "i8mm" */
     bool precise;           /* int16 instead of int8 activations */
     uint64_t pin_bytes;     /* diagnostics: weights to pin; WEIR_AUTO: what fits */
     uint64_t ring_bytes;    /* diagnostics; WEIR_AUTO */

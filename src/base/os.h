@@ -23,6 +23,10 @@ uint32_t wr_os_cpu_quota(const char *root);
 /* What the system calls the CPU, in printable ASCII; the machine's architecture where it does not say. */
 void wr_os_cpu_name(const char *root, char *name, size_t size);
 
+/* Asks the system to let the threads of this process, those to come included, use the CPU's matrix registers (AMX). False: it does not know them or
+ * refuses. It may be asked again. */
+bool wr_os_allow_tiles(void);
+
 /* Bytes of the last cache before memory as the system reports it (in a virtual machine that may be the host's); 0: unknown. */
 uint64_t wr_os_cache_bytes(const char *root);
 

@@ -11,6 +11,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
@@ -339,6 +340,16 @@ void wr_os_cpu_name(const char *root, char *name, size_t size)
     reader_close(&r);
     for (char *c = name; *c != '\0'; c++)
         if (*c < ' ' || *c > '~') *c = '?';
+}
+
+bool wr_os_allow_tiles(void)
+{
+#ifdef __x86_64__
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 }; /* Linux 5.16; older C libraries do not name them */
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+#else
+    return false;
+#endif
 }
 
 uint64_t wr_os_cache_bytes(const char *root)

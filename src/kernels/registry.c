@@ -3,6 +3,7 @@
 #include "kernels/kernels.h"
 
 #include <string.h>
+#include "base/os.h"
 #include "kernels/matmul.h"
 #include "kernels/ops.h"
 
@@ -16,29 +17,35 @@ enum {
     LEAF7_EBX_AVX2 = 1 << 5,
     LEAF7_ECX_VNNI = 1 << 11,
     LEAF7_1_EAX_AVX_VNNI = 1 << 4,
-    XCR0_AVX = 0x06,    /* xmm, ymm */
-    XCR0_AVX512 = 0xe6, /* and mask registers, upper halves of zmm 0-15, zmm 16-31 */
+    LEAF7_EDX_AMX = 1 << 24 | 1 << 25, /* TILE, INT8 */
+    XCR0_AVX = 0x06,                   /* xmm, ymm */
+    XCR0_AVX512 = 0xe6,                /* and mask registers, upper halves of zmm 0-15, zmm 16-31 */
+    XCR0_AMX = XCR0_AVX512 | 3 << 17,  /* and the tiles with their shapes */
 };
 #define LEAF7_EBX_AVX512 (1u << 16 | 1u << 17 | 1u << 30 | 1u << 31) /* F, DQ, BW, VL */
 
-static bool cpu_has(uint32_t leaf1_ecx, uint32_t leaf7_ebx, uint32_t leaf7_ecx, uint32_t xcr0)
+static bool cpu_has(uint32_t leaf1_ecx, uint32_t leaf7_ebx, uint32_t leaf7_ecx, uint32_t leaf7_edx, uint32_t xcr0)
 {
     uint32_t a, b, c, d;
     if (!__get_cpuid(1, &a, &b, &c, &d) || (c & leaf1_ecx) != leaf1_ecx) return false;
     uint32_t low, high;
     __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0)); /* OSXSAVE is in every leaf1_ecx */
     if ((low & xcr0) != xcr0) return false;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & leaf7_ebx) == leaf7_ebx && (c & leaf7_ecx) == leaf7_ecx;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & leaf7_ebx) == leaf7_ebx && (c & leaf7_ecx) == leaf7_ecx && (d & leaf7_edx) == leaf7_edx;
 }
 
-static bool cpu_has_avx2(void) { return cpu_has(LEAF1_ECX_AVX2, LEAF7_EBX_AVX2, 0, XCR0_AVX); }
+static bool cpu_has_avx2(void) { return cpu_has(LEAF1_ECX_AVX2, LEAF7_EBX_AVX2, 0, 0, XCR0_AVX); }
 static bool cpu_has_avxvnni(void)
 {
     uint32_t a, b, c, d;
     return cpu_has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & LEAF7_1_EAX_AVX_VNNI) != 0;
 }
-static bool cpu_has_avx512(void) { return cpu_has(LEAF1_ECX_AVX2, LEAF7_EBX_AVX2 | LEAF7_EBX_AVX512, 0, XCR0_AVX512); }
-static bool cpu_has_avx512vnni(void) { return cpu_has(LEAF1_ECX_AVX2, LEAF7_EBX_AVX2 | LEAF7_EBX_AVX512, LEAF7_ECX_VNNI, XCR0_AVX512); }
+static bool cpu_has_avx512(void) { return cpu_has(LEAF1_ECX_AVX2, LEAF7_EBX_AVX2 | LEAF7_EBX_AVX512, 0, 0, XCR0_AVX512); }
+static bool cpu_has_avx512vnni(void) { return cpu_has(LEAF1_ECX_AVX2, LEAF7_EBX_AVX2 | LEAF7_EBX_AVX512, LEAF7_ECX_VNNI, 0, XCR0_AVX512); }
+static bool cpu_has_amx(void)
+{
+    return cpu_has(LEAF1_ECX_AVX2, LEAF7_EBX_AVX2 | LEAF7_EBX_AVX512, LEAF7_ECX_VNNI, LEAF7_EDX_AMX, XCR0_AMX) && wr_os_allow_tiles();
+}
 #endif
 
 #ifdef WR_ARM64

@@ -136,7 +136,7 @@ def length_for_real(row):
     return min(LENGTHS[row["chunk"]], SCALAR) if row["level"] == "scalar" else LENGTHS[row["chunk"]]
 
 
-@pytest.mark.parametrize("levels_here", (["scalar", "avx2"], ["scalar", "avx2", "avx512"], ["scalar", "avx2", "avxvnni", "avx512", "avx512vnni"]))
+@pytest.mark.parametrize("levels_here", (["scalar", "avx2"], ["scalar", "avx2", "avx512"], ["scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "amx"]))
 def test_rows_for_real(levels_here):
     """What the list of combinations promises: whole chunks of 64 and 512 in every pair, and no scalar row counted for it."""
     rows = rows_for_real(levels_here)

@@ -27,6 +27,19 @@ static bool runs(const char *level)
 }
 #endif
 
+#ifdef WR_X86
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* What the system says that it allows this process, after the level's test has asked. */
+static bool tiles_allowed(void)
+{
+    enum { ARCH_GET_XCOMP_PERM = 0x1022, XFEATURE_XTILEDATA = 18 };
+    uint64_t allowed = 0;
+    return syscall(SYS_arch_prctl, ARCH_GET_XCOMP_PERM, &allowed) == 0 && (allowed >> XFEATURE_XTILEDATA & 1) != 0;
+}
+#endif
+
 /* What the compiler's run time or the CPU itself says: an oracle that is not ours. */
 static bool expected(const char *name)
 {
@@ -37,7 +50,9 @@ static bool expected(const char *name)
     if (!strcmp(name, "avx2")) return avx2;
     if (!strcmp(name, "avxvnni")) return avx2 && __builtin_cpu_supports("avxvnni");
     if (!strcmp(name, "avx512")) return avx512;
-    if (!strcmp(name, "avx512vnni")) return avx512 && __builtin_cpu_supports("avx512vnni");
+    bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
+    if (!strcmp(name, "avx512vnni")) return vnni;
+    if (!strcmp(name, "amx")) return vnni && __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-int8") && tiles_allowed();
 #endif
 #ifdef WR_ARM64
     if (!strcmp(name, "neon")) return true;
