@@ -14,7 +14,7 @@ enum {
     X_STRIDE = CHUNK_BYTES + 64, /* rows a power of 2 apart would meet in a few sets of the first-level cache */
     N_SUMS = 4,
     LAG = 4,
-    AMX_M = 48, /* activation rows from which on this is faster: 1.0 of the rate of VNNI with 32, 1.18 with 64, 1.38 with 512 (Q4_0, Xeon, 1 thread) */
+    AMX_M = 48, /* activation rows from which on this is faster: 1.0 of the rate of VNNI with 32, 1.1 with 64, 1.2 with 512 (Q4_0, Xeon, 1 thread) */
 };
 
 struct amx_work {
