@@ -96,8 +96,8 @@ static void put_disk(struct wr_cli_out *out, const json_t *about)
     put_surface(out, disk);
     wr_cli_printf(
         out, "  1 MiB, 8 in flight: %.0f MB/s; best %.0f MB/s, ratio %.2f\n", real(disk, "rate") * 1e-6, real(disk, "ceiling") * 1e-6, real(disk, "ratio"));
-    const json_t *together = json_object_get(about, "together");
-    wr_cli_printf(out, "  while products run it keeps %.2f of that, and they keep %.2f\n", real(together, "disk"), real(together, "compute"));
+    const json_t *passes = json_object_get(about, "passes");
+    wr_cli_printf(out, "  passes over weights that are read: %.0f MB/s, ratio %.2f\n", real(passes, "rate") * 1e-6, real(passes, "ratio"));
 }
 
 static void put_threads(struct wr_cli_out *out, const json_t *about)

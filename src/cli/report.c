@@ -208,8 +208,7 @@ static void rates_of_plan(const struct wr_cli *cli, struct wr_cli_out *out, cons
         info->decode_predicted, wr_cli_rate_places(info->decode_predicted_full), info->decode_predicted_full);
     wr_cli_printf(out, "bound            by %s: ", wr_cli_bound_name(info));
     if (read > 0) wr_cli_printf(out, "reading alone allows %.*f, ", wr_cli_rate_places(read), read);
-    wr_cli_printf(out, "computing alone %.*f%s; ratio %.2f\n", wr_cli_rate_places(compute), compute,
-        read > 0 && read < compute && info->bound != WEIR_BOUND_DISK ? ", less while it reads" : "", info->decode_predicted / ceiling);
+    wr_cli_printf(out, "computing alone %.*f; ratio %.2f\n", wr_cli_rate_places(compute), compute, info->decode_predicted / ceiling);
     wr_cli_printf(out, "prefill          %.1f tokens/s predicted\n", info->prefill_predicted);
     if (info->seconds_per_gib > 0) wr_cli_printf(out, "more memory      saves %.3f s of a token per GiB\n", info->seconds_per_gib);
 }

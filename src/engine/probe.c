@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The probe: what is measured, in which order and how long; the disk; and disk and compute together. */
+/* The probe: what is measured, in which order and how long; and the disk. */
 #include "engine/probe.h"
 
 #include <errno.h>
@@ -19,15 +19,15 @@
 #define DATA_BYTES ((uint64_t)1 << 30)         /* of the file that is read; ... */
 #define LEAST_DATA_BYTES ((uint64_t)256 * MIB) /* ... less, where the disk is slow or nearly full, but not less than this */
 #define PIECE_BYTES (8 * MIB)                  /* of a write */
-#define MEMORY_BYTES ((uint64_t)320 * MIB)     /* weights and activations, later the largest requests in flight */
+#define MEMORY_BYTES ((uint64_t)1 << 30)       /* weights, more than any cache holds, and activations */
 #define LEAST_MEMORY_BYTES ((uint64_t)64 * MIB)
 #define TYPICAL_BYTES WR_PROBE_TYPICAL_BYTES
 #define TYPICAL_DEPTH WR_PROBE_TYPICAL_DEPTH
 #define IN_FLIGHT_SECONDS 2.0                     /* more than the disk gives in that time is not asked of it at once */
 #define DISK_LIMIT(seconds) (5 + 0.6 * (seconds)) /* since the beginning; DISK_SHARE of the seconds are planned */
 /* Of all seconds, beyond those that writing the file takes; the rest is computing. */
-#define DISK_SHARE 0.45
-#define TOGETHER_SHARE 0.09 /* reads and products at the same time, then each alone */
+#define DISK_SHARE 0.25 /* more would use up what some disks give at their best rate for a while */
+#define PASSES_SHARE 0.09
 
 /* What matters most first: a slow disk has no time for all. */
 static const uint32_t sizes[] = {MIB, 256 * KIB, 4 * MIB, 64 * KIB, 512 * KIB, 2 * MIB, 16 * MIB};
@@ -127,7 +127,7 @@ static int write_data(struct wr_probe *p, struct wr_outfile *file, uint64_t byte
 
 /* ---- the disk -------------------------------------------------------------------------- */
 
-static int measure_disk(struct wr_probe *p, const char *engine, bool direct, uint32_t bytes, uint32_t depth, double seconds, double *rate, weir_err *err)
+int wr_probe_disk(struct wr_probe *p, const char *engine, bool direct, uint32_t bytes, uint32_t depth, double seconds, double *rate, weir_err *err)
 {
     const struct wr_io_probe what = {.engine = engine,
         .direct = direct,
@@ -161,7 +161,7 @@ static int measure_point(struct wr_probe *p, const char *engine, bool direct, ui
         return wr_probe_step(p, err);
     }
     snprintf(d.engine, sizeof d.engine, "%s", engine);
-    int rc = measure_disk(p, engine, direct, bytes, depth, seconds, &d.rate, err);
+    int rc = wr_probe_disk(p, engine, direct, bytes, depth, seconds, &d.rate, err);
     if (rc < 0) return rc;
     to->disk[to->n_disk++] = d;
     return wr_probe_step(p, err);
@@ -197,15 +197,6 @@ static int measure_surface(struct wr_probe *p, bool direct, double share, weir_e
             for (size_t e = first; e < LENGTH(engines) && rc == 0; e++) rc = measure_point(p, engines[e], direct, sizes[s], depths[d], share, err);
     for (size_t s = 0; s < LENGTH(buffered_sizes) && direct; s++)
         for (size_t e = first; e < LENGTH(engines) && rc == 0; e++) rc = measure_point(p, engines[e], false, buffered_sizes[s], TYPICAL_DEPTH, share, err);
-    /* Once more, a while later: the better rate is the one that less disturbed. */
-    for (uint32_t i = 0; i < p->profile->n_disk && rc == 0; i++) {
-        struct wr_profile_disk *d = &p->profile->disk[i];
-        const double seconds = wr_probe_seconds(p, share);
-        double rate = 0;
-        if (!too_slow(p, d->bytes, d->depth)) rc = measure_disk(p, d->engine, d->direct, d->bytes, d->depth, seconds, &rate, err);
-        if (rc == 0 && rate > d->rate) d->rate = rate;
-        if (rc == 0) rc = wr_probe_step(p, err);
-    }
     if (rc == 0 && p->n_left_out > 0)
         wr_log(&p->log, WEIR_LOG_WARN, "%s: the disk is slow or busy: %u of its %u points were left out", wr_file_label(p->o->folder), p->n_left_out,
             p->n_left_out + p->profile->n_disk);
@@ -213,54 +204,27 @@ static int measure_surface(struct wr_probe *p, bool direct, double share, weir_e
     return rc;
 }
 
+/* Once more, when all else is measured: the mean of both, for disks have better and worse times. */
+static int measure_surface_again(struct wr_probe *p, double share, weir_err *err)
+{
+    int rc = 0;
+    p->phase = "disk";
+    for (uint32_t i = 0; i < p->profile->n_disk && rc == 0; i++) {
+        struct wr_profile_disk *d = &p->profile->disk[i];
+        const double seconds = wr_probe_seconds(p, share);
+        double rate = 0;
+        if (wr_probe_late(p)) break;
+        rc = wr_probe_disk(p, d->engine, d->direct, d->bytes, d->depth, seconds, &rate, err);
+        if (rc == 0 && rate > 0) d->rate = 2 / (1 / d->rate + 1 / rate);
+        if (rc == 0) rc = wr_probe_step(p, err);
+    }
+    return rc;
+}
+
 /* Each point twice. */
 static uint32_t surface_steps(const struct wr_probe *p, bool direct)
 {
     return (uint32_t)((LENGTH(sizes) * LENGTH(depths) + (direct ? LENGTH(buffered_sizes) : 0)) * (p->uring ? 2 : 1)) * 2;
-}
-
-/* ---- together -------------------------------------------------------------------------- */
-
-struct beside {
-    struct wr_probe *p;
-    bool direct;
-    double seconds;
-    double rate;
-    int code;
-    weir_err err;
-    _Atomic int stop;
-};
-
-static void *read_beside(void *arg)
-{
-    struct beside *b = arg;
-    b->code = measure_disk(b->p, b->p->uring ? "uring" : "pread", b->direct, TYPICAL_BYTES, TYPICAL_DEPTH, b->seconds, &b->rate, &b->err);
-    atomic_store(&b->stop, 1);
-    return NULL;
-}
-
-/* Reads and products at the same time, then each alone: what is left of either. */
-static int measure_together(struct wr_probe *p, bool direct, weir_err *err)
-{
-    struct beside both = {.p = p, .direct = direct, .seconds = wr_probe_seconds(p, TOGETHER_SHARE / 3)}, alone = both;
-    pthread_t thread;
-    wr_probe_fill(p, &wr_quant_q4_0);
-    int failure = wr_thread_start(&thread, read_beside, &both);
-    if (failure != 0) return wr_err_errno(err, WEIR_E_THREAD, failure, "a thread could not be started");
-    const double decode_beside = wr_probe_decode(p, 0, &both.stop);
-    pthread_join(thread, NULL);
-    alone.seconds = wr_probe_seconds(p, TOGETHER_SHARE / 3);
-    read_beside(&alone);
-    failure = both.code != 0 ? both.code : alone.code;
-    if (failure != 0) {
-        *err = both.code != 0 ? both.err : alone.err;
-        return failure;
-    }
-    const double decode = wr_probe_decode(p, wr_probe_seconds(p, TOGETHER_SHARE / 3), NULL);
-    if (cancelled(p)) return wr_err(err, WEIR_E_CANCELLED, "interrupted");
-    p->profile->disk_beside = both.rate < alone.rate ? both.rate / alone.rate : 1;
-    p->profile->compute_beside = decode_beside < decode ? decode_beside / decode : 1;
-    return wr_probe_step(p, err);
 }
 
 /* ---- all of it ------------------------------------------------------------------------- */
@@ -299,13 +263,16 @@ static bool is_direct(const struct wr_probe *p)
 static int run(struct wr_probe *p, weir_err *err)
 {
     const bool direct = is_direct(p);
+    const double share = DISK_SHARE / surface_steps(p, direct);
     p->share_left = 1;
-    int rc = measure_surface(p, direct, DISK_SHARE / surface_steps(p, direct), err);
-    if (rc == 0) rc = wr_probe_compute_open(p, err);
+    int rc = measure_surface(p, direct, share, err);
     p->phase = "memory and compute";
-    if (rc == 0) rc = measure_together(p, direct, err);
-    if (rc == 0) rc = wr_probe_compute_run(p, 1 - DISK_SHARE - TOGETHER_SHARE, err);
+    if (rc == 0) rc = wr_probe_compute_open(p, err);
+    if (rc == 0) rc = wr_probe_compute_run(p, 1 - DISK_SHARE - PASSES_SHARE, err);
+    p->phase = "passes";
+    if (rc == 0) rc = wr_probe_passes(p, direct, PASSES_SHARE, err);
     wr_probe_compute_close(p);
+    if (rc == 0) rc = measure_surface_again(p, share, err);
     return rc;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the probe share: probe.c (order, disk, time), probe_compute.c (memory, products, attention), probe_json.c. */
+/* What the files of the probe share: probe.c (order, disk, time), probe_compute.c (memory, products, attention), probe_pass.c (passes
+ * that read), probe_json.c. */
 #ifndef WR_ENGINE_PROBE_H
 #define WR_ENGINE_PROBE_H
 
@@ -14,6 +15,9 @@
 /* The pager's requests, and as many as it has in flight: the point of the disk's surface that one number stands for. */
 #define WR_PROBE_TYPICAL_BYTES (1u << 20)
 #define WR_PROBE_TYPICAL_DEPTH 8
+/* The ring of measured passes, as of a small budget. */
+#define WR_PROBE_PASS_BYTES (512u << 10)
+#define WR_PROBE_PASS_DEPTH 16u
 
 enum { WR_PROBE_SAMPLES = 128 };
 struct wr_probe_samples { /* the last so many of n */
@@ -23,11 +27,11 @@ struct wr_probe_samples { /* the last so many of n */
 
 struct wr_probe_compute { /* of probe_compute.c */
     struct wr_arena arena;
-    uint8_t *weights; /* of every format in turn, more than caches hold */
-    size_t weights_bytes;
-    float *x, *y;         /* [M][K], [M][ROWS] */
-    struct wr_act act[2]; /* of M rows, int8 and int16 */
-    uint8_t *member_work; /* [members][member_bytes] */
+    uint8_t *weights;         /* of every format in turn, more than caches hold */
+    size_t weights_bytes, at; /* at: where the next run over all of them begins */
+    float *x, *y;             /* [M][K], [M][ROWS] */
+    struct wr_act act[2];     /* of M rows, int8 and int16 */
+    uint8_t *member_work;     /* [members][member_bytes] */
     uint64_t member_bytes;
     struct wr_team *team[WR_PROFILE_THREADS];
 };
@@ -43,6 +47,7 @@ struct wr_probe {
     uint64_t data_bytes, bytes_read, bytes_written;
     uint64_t memory_bytes; /* that the probe may take */
     bool uring;
+    double pass_rate, pass_alone; /* bytes/s of passes that read everything, and of the same reads alone */
     uint64_t begin_ns;
     uint32_t n_left_out;            /* points of the disk's surface */
     const char *phase;              /* for the progress */
@@ -60,13 +65,13 @@ bool wr_probe_late(const struct wr_probe *);
 int wr_probe_compute_open(struct wr_probe *, weir_err *);
 void wr_probe_compute_close(struct wr_probe *);
 int wr_probe_compute_run(struct wr_probe *, double share, weir_err *);
-/* The largest team's products of one row with Q4_0 weights, bytes/s: until *stop, or where that is NULL for so many seconds. */
-double wr_probe_decode(struct wr_probe *, double seconds, const _Atomic int *stop);
+/* Reads of the file, for so long: bytes/s. */
+int wr_probe_disk(struct wr_probe *, const char *engine, bool direct, uint32_t bytes, uint32_t depth, double seconds, double *rate, weir_err *);
+/* Measures profile.handover_seconds and pass_rate, with an open compute part. */
+int wr_probe_passes(struct wr_probe *, bool direct, double share, weir_err *);
+void wr_probe_sample(struct wr_probe_samples *, double value);
 /* The value that so many tenths of the samples do not reach. 0: there are none. */
 double wr_probe_decile(const struct wr_probe_samples *, uint32_t tenths);
-/* Makes the weights of one format. */
-void wr_probe_fill(struct wr_probe *, const struct wr_quant *);
-
 json_t *wr_probe_json(const struct wr_probe *, const char *stored);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory, products and attention, as passes use them: weights that are in no cache, all members of a team, one team run a matrix. Ceilings are the
- * best of many short runs, what passes will see is their upper decile.
+ * Memory, products and attention, as passes use them: all members of a team, one team run a matrix, weights that are in no cache and, beside them,
+ * few enough to stay there. Ceilings are the best of many short runs, what passes will see is the middle one.
  */
 #include <math.h>
 #include <string.h>
@@ -13,7 +13,11 @@
 
 enum {
     LEAST_RUNS = 3,
-    ITEM_BYTES = 256 << 10, /* of weights, as in a plan */
+    LEAST_ITEM_BYTES = 32 << 10, /* as in a plan: a 64th of a matrix, from ... */
+    MOST_ITEM_BYTES = 256 << 10, /* ... to */
+    SMALL_ROWS = 256,            /* of a matrix of some hundred KB, as small models have */
+    CACHED_BYTES = 64 << 20,     /* of weights that the largest caches hold */
+    ELEMENTS_RUNS = 16,
     LEAST_WEIGHTS = 16 << 20,
     FILL_ROWS = 32, /* rows of a format that differ; they come again and again */
     SPAN_TILES = WR_SPAN / WR_TILE,
@@ -100,28 +104,30 @@ void wr_probe_compute_close(struct wr_probe *p)
 
 static size_t row_bytes_of(const struct wr_quant *quant) { return WR_PROBE_K / quant->block_elems * quant->block_bytes; }
 
-struct fill {
+struct filling {
     uint8_t *to;
     size_t first, bytes; /* what comes again, all */
 };
 
 static void fill_member(void *arg, uint32_t member, uint32_t n_members)
 {
-    const struct fill *f = arg;
+    const struct filling *f = arg;
     const size_t n = f->bytes / f->first;
     for (size_t i = 1 + member; i < n; i += n_members) memcpy(f->to + i * f->first, f->to, f->first);
 }
 
-void wr_probe_fill(struct wr_probe *p, const struct wr_quant *quant)
+/* Makes the weights of one format. */
+static void fill(struct wr_probe *p, const struct wr_quant *quant)
 {
     struct wr_probe_compute *c = &p->compute;
-    const struct fill f = {c->weights, FILL_ROWS * row_bytes_of(quant), c->weights_bytes};
+    const struct filling f = {c->weights, FILL_ROWS * row_bytes_of(quant), c->weights_bytes};
     float *row = c->y;
     for (uint32_t r = 0; r < FILL_ROWS; r++) {
         fill_random(row, WR_PROBE_K, 2 + r);
         quant->encode(row, c->weights + r * row_bytes_of(quant), WR_PROBE_K);
     }
     wr_team_run(c->team[p->profile->n_threads - 1], fill_member, (void *)&f);
+    c->at = 0;
 }
 
 /* ---- runs ------------------------------------------------------------------------------ */
@@ -208,7 +214,7 @@ static void stage_member(void *arg, uint32_t member, uint32_t n_members)
 
 static bool cancelled(const struct wr_probe *p) { return p->o->options->cancel != NULL && *p->o->options->cancel != 0; }
 
-static void sample(struct wr_probe_samples *s, double value) { s->value[s->n++ % WR_PROBE_SAMPLES] = value; }
+void wr_probe_sample(struct wr_probe_samples *s, double value) { s->value[s->n++ % WR_PROBE_SAMPLES] = value; }
 
 double wr_probe_decile(const struct wr_probe_samples *s, uint32_t tenths)
 {
@@ -220,64 +226,82 @@ double wr_probe_decile(const struct wr_probe_samples *s, uint32_t tenths)
     return n == 0 ? 0 : s->value[order[n * tenths / 10]];
 }
 
-/* The upper decile: what a run reaches that nothing disturbs, without the luckiest ones. How far the middle one is from it tells how much was disturbed, of
- * the largest team, all of which must run at the same time. */
-static double undisturbed(struct wr_probe *p, uint32_t team, const struct wr_probe_samples *s, double spent)
+/* The middle run is what passes will see. How far it is from the upper decile, which nothing disturbed, tells how busy the machine was: of the largest team,
+ * all of which must run at the same time. */
+static double middle(struct wr_probe *p, uint32_t team, const struct wr_probe_samples *s, double spent)
 {
-    const double rate = wr_probe_decile(s, 9);
-    if (team == p->profile->n_threads - 1 && s->n >= LEAST_RUNS && spent >= STEADY_SECONDS) sample(&p->steady, wr_probe_decile(s, 5) / rate);
+    const double rate = wr_probe_decile(s, 5);
+    if (team == p->profile->n_threads - 1 && s->n >= LEAST_RUNS && spent >= STEADY_SECONDS) wr_probe_sample(&p->steady, rate / wr_probe_decile(s, 9));
     return rate;
 }
 
-/* A run over the next `bytes` of the weights, from the front again where they end. */
-static void move(struct job *j, size_t *at, size_t bytes)
+/* A run over the next `bytes` of the first set_bytes weights, from the front again where they end; of all weights, from where the last measurement ended,
+ * which is what caches dropped first, and without those at the front, which they hold. */
+static void move(struct job *j, size_t *at, size_t bytes, size_t set_bytes)
 {
     struct wr_probe_compute *c = &j->p->compute;
-    if (*at + bytes > c->weights_bytes) *at = 0;
+    const bool all = set_bytes == c->weights_bytes;
+    const size_t front = all && set_bytes >= CACHED_BYTES + bytes ? CACHED_BYTES : 0;
+    if (all) at = &c->at;
+    if (*at < front || *at + bytes > set_bytes) *at = front;
     j->memory = c->weights + *at;
     *at += bytes;
 }
 
+static size_t cached_bytes(const struct wr_probe *p) { return CACHED_BYTES < p->compute.weights_bytes ? CACHED_BYTES : p->compute.weights_bytes; }
+
 /* Where a run takes long, as at the level scalar, one is enough once the time is over. */
 static uint32_t least_runs(const struct wr_probe *p) { return wr_probe_late(p) ? 1 : LEAST_RUNS; }
 
-/* Weights or multiply-adds x 2 a second of products with activation rows `act` in undisturbed runs. Matrices grow until a run takes RUN_SECONDS. */
-static double products(struct wr_probe *p, uint32_t team, const struct wr_quant *quant, const struct wr_act *act, double seconds, const _Atomic int *stop)
+/* Into work items, as a plan does. */
+static void cut(struct job *j)
+{
+    const size_t bytes = j->n_rows * j->row_bytes, item = bytes / 64 < LEAST_ITEM_BYTES ? LEAST_ITEM_BYTES : bytes / 64;
+    const size_t panels = (item < MOST_ITEM_BYTES ? item : MOST_ITEM_BYTES) / (j->row_bytes * WR_PANEL_ROWS);
+    j->item_rows = panels > 0 ? (uint32_t)panels * WR_PANEL_ROWS : WR_PANEL_ROWS;
+    j->n_items = (j->n_rows + j->item_rows - 1) / j->item_rows;
+}
+
+struct what { /* products of up to `rows` rows with weights that lie in the first set_bytes */
+    const struct wr_quant *quant;
+    const struct wr_act *act;
+    uint32_t rows;
+    size_t set_bytes;
+};
+
+/* Weights or multiply-adds x 2 a second of products in the middle run. Matrices grow until a run takes RUN_SECONDS. */
+static double products(struct wr_probe *p, uint32_t team, const struct what *what, double seconds)
 {
     struct wr_probe_compute *c = &p->compute;
-    struct job j = {.p = p, .quant = quant, .act = act, .row_bytes = row_bytes_of(quant)};
-    const uint32_t n_threads = p->profile->threads[team], fit = (uint32_t)(c->weights_bytes / j.row_bytes);
-    const uint32_t most = fit < WR_PROBE_ROWS ? fit : WR_PROBE_ROWS;
+    struct job j = {.p = p, .quant = what->quant, .act = what->act, .row_bytes = row_bytes_of(what->quant)};
+    const uint32_t n_threads = p->profile->threads[team], fit = (uint32_t)(what->set_bytes / j.row_bytes);
+    const uint32_t most = fit < what->rows ? fit : what->rows;
     struct wr_probe_samples s = {.n = 0};
     double spent = 0;
     size_t at = 0;
-    j.item_rows = (uint32_t)(ITEM_BYTES / j.row_bytes / WR_PANEL_ROWS * WR_PANEL_ROWS);
     j.n_rows = 64 * n_threads < most ? 64 * n_threads : most;
-    while ((stop != NULL ? *stop == 0 : spent < seconds || s.n < least_runs(p)) && !cancelled(p)) {
-        j.n_items = (j.n_rows + j.item_rows - 1) / j.item_rows;
-        move(&j, &at, j.n_rows * j.row_bytes);
+    while ((spent < seconds || s.n < least_runs(p)) && !cancelled(p)) {
+        cut(&j);
+        move(&j, &at, j.n_rows * j.row_bytes, what->set_bytes);
         const double t = seconds_of(c->team[team], product_member, &j);
         spent += t;
         if (t < RUN_SECONDS && j.n_rows < most) {
             j.n_rows = 4 * j.n_rows < most ? 4 * j.n_rows : most;
             s.n = 0;
         } else {
-            sample(&s, (double)j.n_rows * WR_PROBE_K / t);
+            wr_probe_sample(&s, (double)j.n_rows * WR_PROBE_K / t);
         }
     }
-    return undisturbed(p, team, &s, spent);
+    return middle(p, team, &s, spent);
 }
 
-static double decode_rate(struct wr_probe *p, uint32_t team, const struct wr_quant *quant, bool precise, double seconds, const _Atomic int *stop)
+/* One row: bytes of weights a second. */
+static double decode_rate(struct wr_probe *p, uint32_t team, const struct wr_quant *quant, bool precise, uint32_t rows, size_t set_bytes, double seconds)
 {
     struct wr_act one = p->compute.act[precise];
     one.m = 1;
-    return products(p, team, quant, &one, seconds, stop) * quant->block_bytes / quant->block_elems;
-}
-
-double wr_probe_decode(struct wr_probe *p, double seconds, const _Atomic int *stop)
-{
-    return decode_rate(p, p->profile->n_threads - 1, &wr_quant_q4_0, false, seconds, stop);
+    const struct what what = {quant, &one, rows, set_bytes};
+    return products(p, team, &what, seconds) * quant->block_bytes / quant->block_elems;
 }
 
 /* Bytes of keys and values a second with n_q queries; the weights are f16. */
@@ -292,20 +316,43 @@ static double attention(struct wr_probe *p, uint32_t team, uint32_t n_q, double 
     size_t at = 0;
     j.n_items = n_q < WR_TILE_MAX_Q ? n_spans : n_spans * (WR_PROBE_M / WR_TILE_MAX_Q);
     while ((spent < seconds || s.n < least_runs(p)) && !cancelled(p)) {
-        move(&j, &at, n_spans * span);
+        move(&j, &at, n_spans * span, c->weights_bytes);
         const double t = seconds_of(c->team[team], attend_member, &j);
         spent += t;
-        sample(&s, (double)n_spans * (double)span / t);
+        wr_probe_sample(&s, (double)n_spans * (double)span / t);
     }
-    return undisturbed(p, team, &s, spent);
+    return middle(p, team, &s, spent);
 }
 
-static double stage_seconds(struct wr_probe *p, uint32_t team)
+static double meeting_seconds(struct wr_probe *p, uint32_t team)
 {
     struct job j = {.p = p};
     struct wr_probe_samples s = {.n = 0};
-    for (uint32_t i = 0; i < 2 * WR_PROBE_SAMPLES; i++) sample(&s, 1 / seconds_of(p->compute.team[team], stage_member, &j));
-    return 1 / wr_probe_decile(&s, 9) - STAGE_NS * 1e-9;
+    for (uint32_t i = 0; i < 2 * WR_PROBE_SAMPLES; i++) wr_probe_sample(&s, 1 / seconds_of(p->compute.team[team], stage_member, &j));
+    const double more = 1 / wr_probe_decile(&s, 9) - STAGE_NS * 1e-9;
+    return more > 1e-9 ? more : 1e-9; /* of one thread there is none to see */
+}
+
+/* Elements a second that one thread norms and rounds. */
+static double activate_rate(struct wr_probe *p, double seconds)
+{
+    struct wr_probe_compute *c = &p->compute;
+    struct wr_probe_samples s = {.n = 0};
+    struct wr_act act = c->act[0];
+    double spent = 0;
+    act.m = 1;
+    act.x = c->y;
+    while ((spent < seconds || s.n < least_runs(p)) && !cancelled(p)) {
+        const uint64_t begin = wr_clock_ns();
+        for (int i = 0; i < ELEMENTS_RUNS; i++) {
+            p->kernels->rmsnorm(c->x, c->x + WR_PROBE_K, c->y, WR_PROBE_K, 1e-5f);
+            (void)p->kernels->quantize(&act, 0); /* what is random is finite */
+        }
+        const double t = (double)(wr_clock_ns() - begin) * 1e-9;
+        spent += t;
+        wr_probe_sample(&s, ELEMENTS_RUNS * WR_PROBE_K / t);
+    }
+    return wr_probe_decile(&s, 5);
 }
 
 /* ---- the measurements ------------------------------------------------------------------ */
@@ -317,7 +364,7 @@ static uint32_t n_formats(void) /* with the number of activation widths of each 
     return n;
 }
 
-enum { SHARES_OF_TEAM = 7, SHARES_OF_FORMAT = 3 };
+enum { SHARES_OF_TEAM = 15, SHARES_OF_FORMAT = 4 };
 
 static void better(double *best, double rate)
 {
@@ -328,12 +375,9 @@ static int measure_team(struct wr_probe *p, uint32_t t, double share, weir_err *
 {
     struct wr_profile *to = p->profile;
     struct wr_team *team = p->compute.team[t];
-    double seconds = wr_probe_seconds(p, 2 * share);
-    const double stage = stage_seconds(p, t);
-    if (to->stage_seconds[t] == 0 || stage < to->stage_seconds[t]) to->stage_seconds[t] = stage;
+    better(&to->read[t], wr_ceiling_read(p->kernels, p->compute.weights, p->compute.weights_bytes, team, wr_probe_seconds(p, 2 * share)));
     int rc = wr_probe_step(p, err);
-    if (rc == 0) better(&to->read[t], wr_ceiling_read(p->kernels, p->compute.weights, p->compute.weights_bytes, team, seconds));
-    if (rc == 0) rc = wr_probe_step(p, err);
+    if (rc == 0 && t == 0) better(&to->activate, activate_rate(p, wr_probe_seconds(p, share)));
     if (rc == 0) better(&to->fma[t], wr_ceiling_mix(p->kernels, WR_MIX_FMA, NULL, false, team, wr_probe_seconds(p, share)));
     if (rc == 0) rc = wr_probe_step(p, err);
     if (rc == 0) better(&to->int8[t], wr_ceiling_mix(p->kernels, WR_MIX_INT8, NULL, false, team, wr_probe_seconds(p, share)));
@@ -347,17 +391,76 @@ static int measure_team(struct wr_probe *p, uint32_t t, double share, weir_err *
     return rc == 0 ? wr_probe_step(p, err) : rc;
 }
 
+/* The mean rate of a set of weights that is used in turn, of Q4_0, after it was used once: caches hold a part of it, which is fast, and the rest is not. */
+static double set_rate(struct wr_probe *p, uint32_t t, size_t set_bytes, double seconds)
+{
+    const size_t row_bytes = row_bytes_of(&wr_quant_q4_0), bytes = row_bytes * WR_PROBE_ROWS < set_bytes ? row_bytes * WR_PROBE_ROWS : set_bytes;
+    struct wr_act one = p->compute.act[0];
+    struct job j = {.p = p, .quant = &wr_quant_q4_0, .act = &one, .row_bytes = row_bytes, .n_rows = (uint32_t)(bytes / row_bytes)};
+    double mean = 0, spent = 0;
+    one.m = 1;
+    cut(&j);
+    for (uint32_t cycle = 0; (cycle < 2 || spent < seconds) && !cancelled(p); cycle++) {
+        double took = 0, used = 0;
+        for (size_t at = 0; at + bytes <= set_bytes; at += bytes) {
+            j.memory = p->compute.weights + at;
+            took += seconds_of(p->compute.team[t], product_member, &j);
+            used += (double)bytes;
+        }
+        spent += took;
+        if (cycle > 0 && used > mean * took) mean = used / took;
+    }
+    return mean;
+}
+
+static int measure_sets(struct wr_probe *p, uint32_t t, double share, weir_err *err)
+{
+    struct wr_profile *to = p->profile;
+    const uint64_t all = p->compute.weights_bytes;
+    int rc = 0;
+    to->n_sets = 0;
+    for (uint64_t bytes = CACHED_BYTES < all ? CACHED_BYTES : all; rc == 0; bytes = 2 * bytes < all / 4 * 3 ? 2 * bytes : all) {
+        struct wr_profile_set *set = &to->set[to->n_sets++];
+        set->bytes = bytes;
+        better(&set->rate[t], set_rate(p, t, bytes, wr_probe_seconds(p, share)));
+        rc = wr_probe_step(p, err);
+        if (bytes == all || to->n_sets == WR_PROFILE_SETS) break;
+    }
+    return rc;
+}
+
+/* What a product of a small matrix takes beyond its bytes at the rate of large ones: the threads meet, begin with nothing fetched ahead, and end one after
+ * the other. */
+static void measure_stage(struct wr_probe *p, uint32_t t, double share)
+{
+    struct wr_profile *to = p->profile;
+    const struct wr_quant *quant = &wr_quant_q4_0;
+    const size_t sets[] = {p->compute.weights_bytes, cached_bytes(p)};
+    double *stage[] = {&to->stage_seconds[t], &to->stage_cached_seconds[t]};
+    const double least = meeting_seconds(p, t);
+    for (int i = 0; i < 2; i++) {
+        const double large = decode_rate(p, t, quant, false, WR_PROBE_ROWS, sets[i], wr_probe_seconds(p, share / 2));
+        const double small = decode_rate(p, t, quant, false, SMALL_ROWS, sets[i], wr_probe_seconds(p, share / 2));
+        const double more = (double)(SMALL_ROWS * row_bytes_of(quant)) * (1 / small - 1 / large), seconds = more > least ? more : least;
+        if (*stage[i] == 0 || seconds < *stage[i]) *stage[i] = seconds;
+    }
+}
+
 static int measure_format(struct wr_probe *p, struct wr_profile_format *f, const struct wr_quant *quant, double share, weir_err *err)
 {
-    const struct wr_act *act = &p->compute.act[f->precise];
+    const size_t all = p->compute.weights_bytes, cached = cached_bytes(p);
+    const struct what many = {quant, &p->compute.act[f->precise], WR_PROBE_ROWS, all};
     int rc = 0;
     for (uint32_t t = 0; t < p->profile->n_threads && rc == 0; t++) {
         better(&f->mix[t], wr_ceiling_mix(p->kernels, WR_MIX_FORMAT, quant, f->precise, p->compute.team[t], wr_probe_seconds(p, share)));
         rc = wr_probe_step(p, err);
-        if (rc == 0) better(&f->decode[t], decode_rate(p, t, quant, f->precise, wr_probe_seconds(p, share), NULL));
+        if (rc == 0) better(&f->decode[t], decode_rate(p, t, quant, f->precise, WR_PROBE_ROWS, all, wr_probe_seconds(p, share)));
+        if (rc == 0) better(&f->decode_cached[t], decode_rate(p, t, quant, f->precise, WR_PROBE_ROWS, cached, wr_probe_seconds(p, share)));
         if (rc == 0) rc = wr_probe_step(p, err);
-        if (rc == 0) better(&f->prefill[t], products(p, t, quant, act, wr_probe_seconds(p, share), NULL) * 2 * WR_PROBE_M);
+        if (rc == 0) better(&f->prefill[t], products(p, t, &many, wr_probe_seconds(p, share)) * 2 * WR_PROBE_M);
         if (rc == 0) rc = wr_probe_step(p, err);
+        if (rc == 0 && quant->id == WR_TYPE_Q4_0 && !f->precise) rc = measure_sets(p, t, share, err);
+        if (rc == 0 && quant->id == WR_TYPE_Q4_0 && !f->precise) measure_stage(p, t, share);
     }
     return rc;
 }
@@ -370,11 +473,11 @@ int wr_probe_compute_run(struct wr_probe *p, double share, weir_err *err)
     for (int round = 0; round < ROUNDS; round++) {
         const struct wr_quant *quant;
         uint32_t n = 0;
-        wr_probe_fill(p, &wr_quant_f16); /* keys and values too */
+        fill(p, &wr_quant_f16); /* keys and values too */
         for (uint32_t t = 0; t < to->n_threads && rc == 0; t++) rc = measure_team(p, t, each, err);
         for (uint32_t i = 0; (quant = wr_quant_at(i)) != NULL && rc == 0; i++) {
             if (round > 0 && wr_probe_late(p)) break;
-            wr_probe_fill(p, quant);
+            fill(p, quant);
             for (int precise = 0; precise < (quant->is_float ? 1 : 2) && rc == 0; precise++, n++) {
                 if (n == to->n_formats) to->n_formats++;
                 to->format[n].type = quant->id;

@@ -29,7 +29,12 @@ static json_t *memory_json(const struct wr_profile *from)
     json_t *rates = json_array();
     for (uint32_t t = 0; t < from->n_threads; t++)
         json_array_append_new(rates, json_pack("{s:I, s:f}", "threads", (json_int_t)from->threads[t], "rate", from->read[t]));
-    return json_pack("{s:o}", "rate", rates);
+    json_t *sets = json_array();
+    for (uint32_t i = 0; i < from->n_sets; i++)
+        for (uint32_t t = 0; t < from->n_threads; t++)
+            json_array_append_new(sets,
+                json_pack("{s:I, s:I, s:f}", "bytes", (json_int_t)from->set[i].bytes, "threads", (json_int_t)from->threads[t], "rate", from->set[i].rate[t]));
+    return json_pack("{s:o, s:o}", "rate", rates, "sets", sets);
 }
 
 static json_t *formats_json(const struct wr_profile *from)
@@ -42,10 +47,10 @@ static json_t *formats_json(const struct wr_profile *from)
         for (uint32_t t = 0; t < from->n_threads; t++) {
             /* One row reads every weight once, and is a multiply-add for each. */
             double mix = f->mix[t] / 2 * quant->block_bytes / quant->block_elems, decode = mix > 0 && mix < from->read[t] ? mix : from->read[t];
-            json_array_append_new(
-                all, json_pack("{s:s, s:s, s:I, s:f, s:f, s:o, s:f, s:o, s:o}", "format", quant->name, "activations", activations, "threads",
-                         (json_int_t)from->threads[t], "decode", f->decode[t], "decode_ceiling", decode, "decode_ratio", ratio(f->decode[t], decode), "prefill",
-                         f->prefill[t], "prefill_ceiling", positive(f->mix[t]), "prefill_ratio", ratio(f->prefill[t], f->mix[t])));
+            json_array_append_new(all, json_pack("{s:s, s:s, s:I, s:f, s:f, s:o, s:f, s:f, s:o, s:o}", "format", quant->name, "activations", activations,
+                                           "threads", (json_int_t)from->threads[t], "decode", f->decode[t], "decode_ceiling", decode, "decode_ratio",
+                                           ratio(f->decode[t], decode), "decode_cached", f->decode_cached[t], "prefill", f->prefill[t], "prefill_ceiling",
+                                           positive(f->mix[t]), "prefill_ratio", ratio(f->prefill[t], f->mix[t])));
         }
     }
     return all;
@@ -55,18 +60,20 @@ static json_t *compute_json(const struct wr_profile *from)
 {
     json_t *threads = json_array();
     for (uint32_t t = 0; t < from->n_threads; t++)
-        json_array_append_new(threads, json_pack("{s:I, s:o, s:o, s:o, s:f, s:f, s:o, s:f, s:o}", "threads", (json_int_t)from->threads[t], "f32",
-                                           positive(from->fma[t]), "int8", positive(from->int8[t]), "int16", positive(from->int16[t]), "stage_seconds",
-                                           from->stage_seconds[t], "attention", from->attend[t], "attention_ratio", ratio(from->attend[t], from->read[t]),
-                                           "attention_many", from->attend_many[t], "attention_many_ratio", ratio(from->attend_many[t], from->fma[t])));
-    return json_pack("{s:o, s:o}", "threads", threads, "formats", formats_json(from));
+        json_array_append_new(
+            threads, json_pack("{s:I, s:o, s:o, s:o, s:f, s:f, s:f, s:o, s:f, s:o}", "threads", (json_int_t)from->threads[t], "f32", positive(from->fma[t]),
+                         "int8", positive(from->int8[t]), "int16", positive(from->int16[t]), "stage_seconds", from->stage_seconds[t], "stage_cached_seconds",
+                         from->stage_cached_seconds[t], "attention", from->attend[t], "attention_ratio", ratio(from->attend[t], from->read[t]),
+                         "attention_many", from->attend_many[t], "attention_many_ratio", ratio(from->attend_many[t], from->fma[t])));
+    return json_pack("{s:o, s:o, s:f}", "threads", threads, "formats", formats_json(from), "activate", from->activate);
 }
 
 json_t *wr_probe_json(const struct wr_probe *p, const char *stored)
 {
     const struct wr_profile *from = p->profile;
-    return json_pack("{s:s, s:s, s:I, s:s, s:I, s:f, s:f, s:o, s:o, s:o, s:o, s:{s:o, s:o}}", "cpu", from->cpu, "isa", from->level, "cpus",
+    return json_pack("{s:s, s:s, s:I, s:s, s:I, s:f, s:f, s:o, s:o, s:o, s:o, s:{s:o, s:o, s:f}}", "cpu", from->cpu, "isa", from->level, "cpus",
         (json_int_t)from->n_cpus, "file_system", from->file_system, "taken", (json_int_t)from->taken, "seconds", p->seconds, "steady",
         wr_profile_steadiness(from), "profile", stored[0] != '\0' ? json_string(stored) : json_null(), "disk", disk_json(p), "memory", memory_json(from),
-        "compute", compute_json(from), "together", "disk", positive(from->disk_beside), "compute", positive(from->compute_beside));
+        "compute", compute_json(from), "passes", "rate", positive(p->pass_rate), "ratio", ratio(p->pass_rate, p->pass_alone), "handover_seconds",
+        from->handover_seconds);
 }

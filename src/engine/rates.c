@@ -18,6 +18,9 @@ static struct wr_predict_input input_of(const weir_plan *p)
         .n_head_kv = hp->n_head_kv,
         .head_dim = hp->head_dim,
         .kv_bytes_per_position = p->info.kv_bytes_per_position};
+    const uint64_t n_q = (uint64_t)hp->n_head * hp->head_dim, n_kv = (uint64_t)hp->n_head_kv * hp->head_dim;
+    /* Of a layer: two norms, the activations of four products, rotation, the gate, two sums. */
+    in.n_elements = hp->n_layer * (4ull * hp->n_embd + 2 * n_q + n_kv + 2ull * hp->n_ff);
     for (uint32_t il = 0; il < hp->n_layer; il++) in.n_local += p->model.layers[il].local;
     return in;
 }

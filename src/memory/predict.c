@@ -2,26 +2,25 @@
 /*
  * What a pass will take, from what was measured of the machine.
  *
- * R, reading alone: the pass's extents at the disk's rate for their size and the ring's depth.
- * C, computing alone: every weight at its format's rate, keys and values, the stages' meetings, and the embedding rows, which compute waits for.
- * Both are somewhat slower in a pass than on their own, see IN_A_PASS.
- * Together: the tape is spread evenly over the pass and runs on into the next one, so both work until one of them is done. While they do, the disk keeps the
- * share d of its rate and compute the share c of its; the other one ends alone, at its full rate. The larger of R / d and C / c is the bound.
+ * R, reading: the pass's extents at the disk's rate for their size and the ring's depth, and the hand-over of each between disk and compute.
+ * C, computing: every weight at its format's rate, keys and values, the stages' beginnings and ends, what one thread does between them, and the embedding
+ * rows, which compute waits for. How fast weights come depends on how many a pass uses: of few the caches hold a part from pass to pass.
+ * The tape is spread evenly over the pass and runs on into the next one, so both work at the same time, and the longer of the two is the pass.
  */
+#include "base/num.h"
 #include "memory/pager.h"
 #include "memory/profile.h"
 
 #define GIB 1073741824.0
-/* Of the rates that the profile has. Reads come back out of order, and a slot is free only when those before it were used: 0.82 to 0.89 of the disk's rate on
- * a Xeon's ext4. Products begin a stage with nothing fetched ahead and end it waiting for the last item: 0.88 to 1.08 for weights of 500 to 90 MB. */
-#define READ_IN_A_PASS 0.86
-#define COMPUTE_IN_A_PASS 0.95
+/* Of the profile's products, which lease no work items: 0.86 to 0.97 for weights of 100 to 500 MB on a Xeon of 2 CPUs. */
+#define COMPUTE_IN_A_PASS 0.93
 #define MANY_ROWS 256 /* of the profile's prefill and attend_many */
 
 struct machine { /* the profile, for one number of threads */
     const struct wr_predict_input *in;
-    double read, attend, attend_many, stage_seconds, disk_beside, compute_beside;
-    bool missing; /* something that was asked for was not measured */
+    double read, attend, attend_many;
+    double memory; /* of the weights that a pass uses, the share that comes from memory: 0, as of the smallest set, to 1, as of the largest */
+    bool missing;  /* something that was asked for was not measured */
 };
 
 /* Between the numbers of threads that were measured; beyond them, as at the border. */
@@ -47,9 +46,6 @@ static double per(struct machine *m, double amount, double rate)
     return amount > 0 && rate > 0 ? amount / rate : 0;
 }
 
-/* A share that is kept of a rate; what was not measured costs nothing. */
-static double share(double beside) { return beside > 0 && beside < 1 ? beside : 1; }
-
 static double disk_rate(const struct machine *m, uint64_t bytes, uint32_t depth)
 {
     return wr_profile_disk_rate(m->in->profile, m->in->engine, m->in->direct, bytes, depth);
@@ -60,10 +56,10 @@ static double extents_seconds(struct machine *m)
     const struct wr_plan *plan = m->in->plan;
     uint32_t n = plan->n_tape - (m->in->n_logits > 0 ? 0 : plan->n_tape_head), bytes = 0,
              depth = plan->n_slots < WR_PAGER_DEPTH ? plan->n_slots : WR_PAGER_DEPTH;
-    double seconds = 0, rate = 0;
+    double seconds = n * m->in->profile->handover_seconds, rate = 0;
     for (uint32_t i = 0; i < n; i++) {
         const struct wr_extent *e = &plan->extents[plan->tape[i]];
-        if (e->bytes != bytes) rate = READ_IN_A_PASS * disk_rate(m, bytes = e->bytes, depth);
+        if (e->bytes != bytes) rate = disk_rate(m, bytes = e->bytes, depth);
         seconds += per(m, e->bytes, rate);
     }
     return seconds;
@@ -79,6 +75,35 @@ static double rows_seconds(struct machine *m)
     return per(m, (double)n * (double)bytes, disk_rate(m, bytes, depth));
 }
 
+static uint32_t rows_of(const struct wr_predict_input *in, const struct wr_weight *w)
+{
+    return w->use == WR_USE_HEAD ? in->n_logits : w->use == WR_USE_DENSE ? in->n_rows : 0;
+}
+
+/* Between the sets that were measured by the logarithm of their bytes, in the time that a byte takes. */
+static double memory_share(const struct wr_predict_input *in)
+{
+    const struct wr_profile *p = in->profile;
+    double bytes = 0, before_bytes = 0, before = 0, least = 0, at = 0;
+    for (uint32_t i = 0; i < in->plan->n_weights; i++)
+        if (rows_of(in, &in->plan->weights[i]) > 0) bytes += (double)in->plan->weights[i].tensor->bytes;
+    for (uint32_t i = 0; i < p->n_sets; i++) {
+        const double set = (double)p->set[i].bytes, rate = at_threads(p, p->set[i].rate, in->n_threads), t = rate > 0 ? 1 / rate : before;
+        if (i == 0) least = at = t;
+        if (i > 0 && bytes > before_bytes) at = bytes < set ? before + (t - before) * wr_ln(bytes / before_bytes) / wr_ln(set / before_bytes) : t;
+        before_bytes = set;
+        before = t;
+    }
+    if (before <= least) return 1; /* no cache is seen */
+    return at <= least ? 0 : at >= before ? 1 : (at - least) / (before - least);
+}
+
+/* Seconds a byte, or whatever the rates count, between the two. */
+static double mixed(struct machine *m, double cached, double uncached)
+{
+    return cached > 0 ? (1 - m->memory) / cached + per(m, m->memory, uncached) : per(m, 1, uncached);
+}
+
 struct parts { /* of computing: in all, and what memory and arithmetic alone would take */
     double seconds, memory, arithmetic;
 };
@@ -87,7 +112,7 @@ static void add_weight(struct machine *m, const struct wr_weight *w, struct part
 {
     const struct wr_profile *p = m->in->profile;
     const struct wr_profile_format *f = NULL;
-    uint32_t rows = w->use == WR_USE_HEAD ? m->in->n_logits : w->use == WR_USE_DENSE ? m->in->n_rows : 0;
+    uint32_t rows = rows_of(m->in, w);
     if (rows == 0) return;
     for (uint32_t i = 0; i < p->n_formats; i++) /* floats have one width of activations */
         if (p->format[i].type == w->tensor->quant->id && (p->format[i].precise == m->in->precise || w->tensor->quant->is_float)) f = &p->format[i];
@@ -96,7 +121,7 @@ static void add_weight(struct machine *m, const struct wr_weight *w, struct part
         return;
     }
     double bytes = (double)w->tensor->bytes, flops = 2 * (double)w->tensor->ne[0] * (double)w->tensor->n_rows;
-    double one = per(m, bytes, COMPUTE_IN_A_PASS * at_threads(p, f->decode, m->in->n_threads));
+    double one = bytes / COMPUTE_IN_A_PASS * mixed(m, at_threads(p, f->decode_cached, m->in->n_threads), at_threads(p, f->decode, m->in->n_threads));
     to->seconds += one;
     if (rows > 1) {
         double many = per(m, MANY_ROWS * flops, COMPUTE_IN_A_PASS * at_threads(p, f->prefill, m->in->n_threads));
@@ -131,11 +156,18 @@ static void add_attention(struct machine *m, uint32_t n_layer, uint32_t window, 
     to->memory += per(m, bytes, m->read);
 }
 
-static double together(const struct machine *m, double read, double compute)
+/* The threads' starts and ends, and what lies between them: of a few rows one thread's work, of more all threads'. */
+static double stages_seconds(const struct machine *m)
 {
-    double d = m->disk_beside, c = m->compute_beside;
-    return read / d > compute / c ? read + compute / c * (1 - d) : compute + read / d * (1 - c);
+    const struct wr_predict_input *in = m->in;
+    const struct wr_profile *p = in->profile;
+    double cached = at_threads(p, p->stage_cached_seconds, in->n_threads), uncached = at_threads(p, p->stage_seconds, in->n_threads);
+    double stage = cached > 0 ? (1 - m->memory) * cached + m->memory * uncached : uncached;
+    double elements = (double)in->n_elements * in->n_rows / (in->n_rows > 2 ? in->n_threads : 1);
+    return in->n_stages * stage + (p->activate > 0 ? elements / p->activate : 0);
 }
+
+static double longer(double read, double compute) { return read > compute ? read : compute; }
 
 void wr_predict(struct wr_prediction *out, const struct wr_predict_input *in)
 {
@@ -144,24 +176,21 @@ void wr_predict(struct wr_prediction *out, const struct wr_predict_input *in)
         .read = at_threads(p, p->read, in->n_threads),
         .attend = at_threads(p, p->attend, in->n_threads),
         .attend_many = at_threads(p, p->attend_many, in->n_threads),
-        .stage_seconds = at_threads(p, p->stage_seconds, in->n_threads),
-        .disk_beside = share(p->disk_beside),
-        .compute_beside = share(p->compute_beside)};
+        .memory = memory_share(in)};
     struct parts compute = {0};
     *out = (struct wr_prediction){0};
     for (uint32_t i = 0; i < in->plan->n_weights; i++) add_weight(&m, &in->plan->weights[i], &compute);
     add_attention(&m, in->n_layer - in->n_local, UINT32_MAX, &compute);
     add_attention(&m, in->n_local, in->window, &compute);
-    compute.seconds += in->n_stages * m.stage_seconds + rows_seconds(&m);
+    compute.seconds += stages_seconds(&m) + rows_seconds(&m);
     double read = extents_seconds(&m);
     if (m.missing) return;
     out->read_seconds = read;
     out->compute_seconds = compute.seconds;
-    out->seconds = together(&m, read, compute.seconds);
-    bool disk = read / m.disk_beside > compute.seconds / m.compute_beside;
-    out->bound = disk ? WR_BOUND_DISK : compute.memory > compute.arithmetic ? WR_BOUND_MEMORY : WR_BOUND_COMPUTE;
+    out->seconds = longer(read, compute.seconds);
+    out->bound = read > compute.seconds ? WR_BOUND_DISK : compute.memory > compute.arithmetic ? WR_BOUND_MEMORY : WR_BOUND_COMPUTE;
     if (in->plan->streamed == 0) return;
     double more = (double)in->plan->streamed < GIB ? (double)in->plan->streamed : GIB;
     double left = read * (1 - more / (double)in->plan->streamed);
-    out->seconds_per_gib = (out->seconds - together(&m, left, compute.seconds)) * GIB / more;
+    out->seconds_per_gib = (out->seconds - longer(left, compute.seconds)) * GIB / more;
 }

@@ -8,7 +8,7 @@
 #include "base/team.h"
 #include "io/io.h"
 
-#define FIRST_LINE "weir-profile 1"
+#define FIRST_LINE "weir-profile 2"
 #define LARGEST UINT64_C(1000000000000000000) /* of any number: far beyond what there is, and its sums fit */
 
 /* "key threads value": a measurement for a number of threads. */
@@ -24,6 +24,7 @@ static const struct {
     {"attend", offsetof(struct wr_profile, attend), 1},
     {"attend_many", offsetof(struct wr_profile, attend_many), 1},
     {"stage_ns", offsetof(struct wr_profile, stage_seconds), 1e-9},
+    {"stage_cached_ns", offsetof(struct wr_profile, stage_cached_seconds), 1e-9},
 };
 /* "key format int8|int16 threads value" */
 static const struct {
@@ -31,6 +32,7 @@ static const struct {
     size_t member;
 } by_format[] = {
     {"decode", offsetof(struct wr_profile_format, decode)},
+    {"decode_cached", offsetof(struct wr_profile_format, decode_cached)},
     {"prefill", offsetof(struct wr_profile_format, prefill)},
     {"mix", offsetof(struct wr_profile_format, mix)},
 };
@@ -43,13 +45,15 @@ static const struct {
     {"level", offsetof(struct wr_profile, level), sizeof((struct wr_profile *)0)->level},
     {"file_system", offsetof(struct wr_profile, file_system), sizeof((struct wr_profile *)0)->file_system},
 };
+/* "key value" */
 static const struct {
     const char *key;
     size_t member;
-} thousandths[] = {
-    {"steady_thousandths", offsetof(struct wr_profile, steady)},
-    {"disk_beside_thousandths", offsetof(struct wr_profile, disk_beside)},
-    {"compute_beside_thousandths", offsetof(struct wr_profile, compute_beside)},
+    double unit;
+} numbers_alone[] = {
+    {"steady_thousandths", offsetof(struct wr_profile, steady), 1e-3},
+    {"activate", offsetof(struct wr_profile, activate), 1},
+    {"handover_ns", offsetof(struct wr_profile, handover_seconds), 1e-9},
 };
 #define LENGTH(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -142,6 +146,19 @@ static const char *take_disk(struct wr_profile *p, struct line *l)
     return NULL;
 }
 
+/* "set bytes threads value": sizes ascend. */
+static const char *take_set(struct wr_profile *p, struct line *l)
+{
+    uint64_t bytes;
+    const uint64_t last = p->n_sets > 0 ? p->set[p->n_sets - 1].bytes : 0;
+    if (!take_number(l, last > 0 ? last : 1, LARGEST, &bytes)) return "the bytes of the set are missing, or less than before";
+    if (bytes != last) {
+        if (p->n_sets == WR_PROFILE_SETS) return "there are too many sets";
+        p->set[p->n_sets++].bytes = bytes;
+    }
+    return take_measurement(p, l, 1, p->set[p->n_sets - 1].rate);
+}
+
 static const char *take_format(struct wr_profile *p, struct line *l, size_t member)
 {
     const char *word;
@@ -193,13 +210,14 @@ static const char *take_line(struct wr_profile *p, struct line *l)
         if (is_word(key, n, by_threads[i].key)) return take_measurement(p, l, by_threads[i].unit, numbers(p, by_threads[i].member));
     for (size_t i = 0; i < LENGTH(by_format); i++)
         if (is_word(key, n, by_format[i].key)) return take_format(p, l, by_format[i].member);
-    for (size_t i = 0; i < LENGTH(thousandths); i++)
-        if (is_word(key, n, thousandths[i].key)) {
-            if (!take_number(l, 1, 10000, &value)) return "it is not between 1 and 10000";
-            *numbers(p, thousandths[i].member) = (double)value / 1000;
+    for (size_t i = 0; i < LENGTH(numbers_alone); i++)
+        if (is_word(key, n, numbers_alone[i].key)) {
+            if (!take_number(l, 1, LARGEST, &value)) return "the measured number is missing or is none";
+            *numbers(p, numbers_alone[i].member) = (double)value * numbers_alone[i].unit;
             return NULL;
         }
     if (is_word(key, n, "disk")) return take_disk(p, l);
+    if (is_word(key, n, "set")) return take_set(p, l);
     if (is_word(key, n, "threads")) return take_threads(p, l);
     if (is_word(key, n, "cpus")) {
         if (!take_number(l, 1, UINT32_MAX, &value)) return "it is no number of CPUs";
@@ -272,9 +290,9 @@ size_t wr_profile_print(const struct wr_profile *p, char *text, size_t capacity)
         put(&out, "disk %s %s %u %u %" PRIu64 "\n", d->engine, d->direct ? "direct" : "buffered", d->bytes, d->depth, whole(d->rate));
     }
     if (p->seconds > 0) put(&out, "seconds %u\n", p->seconds);
-    for (size_t i = 0; i < LENGTH(thousandths); i++) {
-        const double value = *const_numbers(p, thousandths[i].member);
-        if (value > 0) put(&out, "%s %" PRIu64 "\n", thousandths[i].key, whole(value * 1000));
+    for (size_t i = 0; i < LENGTH(numbers_alone); i++) {
+        const double value = *const_numbers(p, numbers_alone[i].member);
+        if (value > 0) put(&out, "%s %" PRIu64 "\n", numbers_alone[i].key, whole(value / numbers_alone[i].unit));
     }
     if (p->n_threads > 0) put(&out, "threads");
     for (uint32_t t = 0; t < p->n_threads; t++) put(&out, " %u%s", p->threads[t], t + 1 < p->n_threads ? "" : "\n");
@@ -283,6 +301,9 @@ size_t wr_profile_print(const struct wr_profile *p, char *text, size_t capacity)
         for (uint32_t t = 0; t < p->n_threads; t++)
             if (values[t] > 0) put(&out, "%s %u %" PRIu64 "\n", by_threads[i].key, p->threads[t], whole(values[t] / by_threads[i].unit));
     }
+    for (uint32_t i = 0; i < p->n_sets; i++)
+        for (uint32_t t = 0; t < p->n_threads; t++)
+            if (p->set[i].rate[t] > 0) put(&out, "set %" PRIu64 " %u %" PRIu64 "\n", p->set[i].bytes, p->threads[t], whole(p->set[i].rate[t]));
     for (uint32_t f = 0; f < p->n_formats; f++) {
         const struct wr_quant *quant = wr_quant_find(p->format[f].type);
         for (size_t i = 0; i < LENGTH(by_format); i++) {

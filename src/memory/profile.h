@@ -14,7 +14,8 @@
 #define WR_PROFILE_DISK 96
 #define WR_PROFILE_THREADS 8 /* thread counts measured: 1, 2, 4, ... and all */
 #define WR_PROFILE_FORMATS 16
-#define WR_PROFILE_BYTES 32768u /* of the stored text at most */
+#define WR_PROFILE_SETS 8
+#define WR_PROFILE_BYTES 49152u /* of the stored text at most */
 
 struct wr_profile_disk { /* random places, direct unless said otherwise, cold */
     char engine[16];     /* "uring", "pread" */
@@ -23,12 +24,18 @@ struct wr_profile_disk { /* random places, direct unless said otherwise, cold */
     double rate;           /* bytes/s */
 };
 
-struct wr_profile_format {              /* one weight format, both activation widths */
-    uint32_t type;                      /* enum wr_type */
-    bool precise;                       /* int16 activations */
-    double decode[WR_PROFILE_THREADS];  /* one row, weights in memory and in no cache: bytes of weights/s */
-    double prefill[WR_PROFILE_THREADS]; /* 256 rows: multiply-adds x 2 /s */
-    double mix[WR_PROFILE_THREADS];     /* the ceiling of both: the format's instruction mix alone, multiply-adds x 2 /s; 0: the level has none */
+struct wr_profile_set { /* Q4_0 weights that are used in turn, again and again: the fewer, the more of them the caches hold */
+    uint64_t bytes;
+    double rate[WR_PROFILE_THREADS]; /* one row: bytes of weights/s */
+};
+
+struct wr_profile_format {                    /* one weight format, both activation widths */
+    uint32_t type;                            /* enum wr_type */
+    bool precise;                             /* int16 activations */
+    double decode[WR_PROFILE_THREADS];        /* one row, weights of the largest set: bytes of weights/s */
+    double decode_cached[WR_PROFILE_THREADS]; /* ... of the smallest set */
+    double prefill[WR_PROFILE_THREADS];       /* 256 rows: multiply-adds x 2 /s */
+    double mix[WR_PROFILE_THREADS];           /* the ceiling of both: the format's instruction mix alone, multiply-adds x 2 /s; 0: the level has none */
 };
 
 struct wr_profile {
@@ -36,20 +43,25 @@ struct wr_profile {
     uint32_t n_cpus;
     int64_t taken;    /* seconds since the epoch */
     uint32_t seconds; /* that were to be measured in */
-    double steady;    /* the middle run over the undisturbed ones, which are what is stored; in the middle of all measurements with all threads; 0: unknown */
+    double steady;    /* the middle run, which is what is stored, over the undisturbed ones; in the middle of all measurements with all threads; 0: unknown */
     struct wr_profile_disk disk[WR_PROFILE_DISK];
     uint32_t n_disk;
     uint32_t threads[WR_PROFILE_THREADS], n_threads;
-    double read[WR_PROFILE_THREADS];          /* plain reads of memory, bytes/s */
-    double fma[WR_PROFILE_THREADS];           /* ceilings: f32 multiply-adds x 2 /s, ... */
-    double int8[WR_PROFILE_THREADS];          /* ... dot products of bytes alone, ... */
-    double int16[WR_PROFILE_THREADS];         /* ... and of 16-bit integers; 0: the level has none */
-    double attend[WR_PROFILE_THREADS];        /* one query over f16 keys and values in memory: bytes of keys and values/s */
-    double attend_many[WR_PROFILE_THREADS];   /* 256 queries: multiply-adds x 2 /s */
-    double stage_seconds[WR_PROFILE_THREADS]; /* one stage of a pass with nothing to compute: waking the team and meeting again */
+    struct wr_profile_set set[WR_PROFILE_SETS]; /* ascending */
+    uint32_t n_sets;
+    double read[WR_PROFILE_THREADS];        /* plain reads of memory, bytes/s */
+    double fma[WR_PROFILE_THREADS];         /* ceilings: f32 multiply-adds x 2 /s, ... */
+    double int8[WR_PROFILE_THREADS];        /* ... dot products of bytes alone, ... */
+    double int16[WR_PROFILE_THREADS];       /* ... and of 16-bit integers; 0: the level has none */
+    double attend[WR_PROFILE_THREADS];      /* one query over f16 keys and values in memory: bytes of keys and values/s */
+    double attend_many[WR_PROFILE_THREADS]; /* 256 queries: multiply-adds x 2 /s */
+    /* One stage of a pass, beyond the bytes of its weights: starting all threads with nothing fetched ahead, and meeting again; weights of the largest set,
+     * and of the smallest. */
+    double stage_seconds[WR_PROFILE_THREADS], stage_cached_seconds[WR_PROFILE_THREADS];
+    double activate; /* of activations that one thread norms and rounds: elements/s; 0: not measured */
     struct wr_profile_format format[WR_PROFILE_FORMATS * 2];
     uint32_t n_formats;
-    double disk_beside, compute_beside; /* of the disk's and of the memory's rate, what is left while both work; 0: not measured */
+    double handover_seconds; /* in passes that wait for the disk, what an extent takes beyond its bytes at the disk's rate; 0: nothing, or not measured */
 };
 
 /* Text from a file. WEIR_E_FORMAT names the line. Unknown keys and formats are skipped. */
@@ -71,6 +83,7 @@ struct wr_predict_input {
     const char *engine; /* as wr_profile_disk_rate takes it */
     bool direct, precise;
     uint32_t n_threads, n_stages;                                   /* stages: of a decode pass, see profile.stage_seconds */
+    uint64_t n_elements;                                            /* activations that a row is normed, rounded, rotated or added in, see profile.activate */
     uint32_t n_layer, n_local, window, n_head, n_head_kv, head_dim; /* n_local layers see `window` keys at most */
     uint64_t kv_bytes_per_position;
     uint32_t n_rows, position, n_logits; /* position: of the first row; logits of so many rows */

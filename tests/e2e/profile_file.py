@@ -6,12 +6,12 @@ import subprocess
 
 from command import weir_json
 
-DISK, READ, ATTEND, DECODE, PREFILL, STAGE = 1e9, 8e9, 4e9, 2e9, 1e11, 2e-6
+DISK, READ, ATTEND, DECODE, PREFILL, STAGE, ACTIVATE, HANDOVER = 1e9, 8e9, 4e9, 2e9, 1e11, 2e-6, 1e9, 5e-5
 FILE_SYSTEMS = {"ef53": "ext4", "58465342": "xfs", "9123683e": "btrfs", "2fc12fc1": "zfs", "f2f52010": "f2fs", "794c7630": "overlay", "1021994": "tmpfs", "6969": "nfs"}
 
 
 class Profile:
-    """For one thread: one rate for all formats and one for all requests; disk and compute cost each other nothing."""
+    """For one thread: one rate for all formats, for all requests, and for few weights as for many."""
 
     def __init__(self, model, cache):
         plan = weir_json("plan", model, "-c", 64, env={"XDG_CACHE_HOME": cache})
@@ -21,9 +21,10 @@ class Profile:
         number = os.statvfs(model).f_fsid or os.stat(model).st_dev
         self.cache = cache
         self.names = [cpu, plan["isa"], str(plan["threads"]), f"{FILE_SYSTEMS.get(kind, kind)} {number:016x}"]
-        self.lines = ["weir-profile 1", f"cpu {cpu}", f"level {plan['isa']}", f"file_system {self.names[3]}", f"cpus {plan['threads']}", "taken 1790000000"]
+        self.lines = ["weir-profile 2", f"cpu {cpu}", f"level {plan['isa']}", f"file_system {self.names[3]}", f"cpus {plan['threads']}", "taken 1790000000"]
         self.lines += [f"disk {engine} {how} 1048576 8 {DISK:.0f}" for engine in ("uring", "pread") for how in ("direct", "buffered")]
-        self.lines += ["threads 1", f"read 1 {READ:.0f}", f"attend 1 {ATTEND:.0f}", "attend_many 1 1000000000000", f"stage_ns 1 {STAGE * 1e9:.0f}"]
+        self.lines += ["threads 1", f"read 1 {READ:.0f}", f"attend 1 {ATTEND:.0f}", "attend_many 1 1000000000000", f"stage_ns 1 {STAGE * 1e9:.0f}",
+                       f"activate {ACTIVATE:.0f}", f"handover_ns {HANDOVER * 1e9:.0f}"]
         self.lines += [f"{key} {f} int8 1 {rate:.0f}" for f in weir_json("version")["formats"] for key, rate in (("decode", DECODE), ("prefill", PREFILL))]
 
     def store(self):
