@@ -73,8 +73,8 @@ void wr_cli_log(void *cli, enum weir_log_level, const char *line);              
 
 /* ---- progress (progress.c) ------------------------------------------------------------- */
 
-/* On a terminal one line, rewritten ten times a second from 0.3 s on; elsewhere a line every 10 s (with -v the first one after 1.5 s), which ends with the first
- * of the answer where both streams go to one place. With -q nothing. */
+/* On a terminal one line, rewritten ten times a second from 0.3 s on; elsewhere nothing, with -v a line every 10 s, which ends with the first of the
+ * answer where both streams go to one place. */
 void wr_cli_progress_init(struct wr_cli *, bool terminal);
 void wr_cli_progress_end(struct wr_cli *);
 /* Something begins that may take long: says so until _clear. number: of the token, 0 for none. */

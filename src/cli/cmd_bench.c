@@ -82,9 +82,8 @@ static int check_options(const struct wr_cli_args *args, const char *what, const
 static const char *verdict(const wr_bench_row *row, char text[64])
 {
     if (row->outputs_verified == 0) return "NOT VERIFIED";
-    if (row->by_reference) return "as the reference";
     if (row->outputs_verified == row->outputs) return "yes";
-    snprintf(text, 64, "%.2g %% of the outputs", 100 * (double)row->outputs_verified / (double)row->outputs);
+    snprintf(text, 64, "%.1f %% of the outputs", 100 * (double)row->outputs_verified / (double)row->outputs);
     return text;
 }
 
@@ -118,8 +117,8 @@ static void print_decode(struct wr_cli_out *out, const json_t *more)
         size_of(more, "bytes_per_token_planned", b), word_of(more, "io"), json_is_true(json_object_get(more, "direct")) ? ", direct," : "",
         number_of(more, "stall_io") * 1e3);
     if (json_is_real(json_object_get(more, "disk_rate"))) wr_cli_printf(out, "the disk gives %s, ", rate_text(number_of(more, "disk_rate"), "bytes/s", a));
-    wr_cli_printf(out, "memory gives %s\n  the last logits hash to %s (FNV-1a)\n", rate_text(number_of(more, "memory_rate"), "bytes/s", a),
-        word_of(more, "logits_fnv64"));
+    wr_cli_printf(out, "memory gives %s\n  the last logits hash to %s (FNV-1a)%s\n", rate_text(number_of(more, "memory_rate"), "bytes/s", a),
+        word_of(more, "logits_fnv64"), json_is_true(json_object_get(more, "as_reference")) ? ", as those of the reference kernels do" : "");
 }
 
 /* Characters, of which UTF-8 begins each with a byte of its own. */
@@ -172,7 +171,7 @@ static json_t *json_row(const wr_bench_row *row)
         {"waited", json_real(row->waited)}, {"spread", json_real(row->spread)}, {"noisy", json_boolean(row->noisy)},
         {"seconds_compute", json_real(row->seconds_compute)}, {"seconds_end_to_end", json_real(row->seconds_end_to_end)},
         {"outputs", json_integer((json_int_t)row->outputs)}, {"outputs_verified", json_integer((json_int_t)row->outputs_verified)},
-        {"max_rel_error", checked && !row->by_reference ? json_real(row->max_rel_error) : json_null()}, {"threads", json_integer((json_int_t)row->threads)},
+        {"max_rel_error", checked ? json_real(row->max_rel_error) : json_null()}, {"threads", json_integer((json_int_t)row->threads)},
         {"isa", wr_cli_json_string(row->isa)}};
     json_t *all = json_object();
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) json_object_set_new(all, members[i].name, members[i].value);

@@ -14,8 +14,8 @@
 
 #define FIRST_NS 300000000ull /* what ends sooner needs no line */
 #define TERMINAL_NS 100000000ull
-#define FIRST_VERBOSE_NS 1500000000ull
-#define ELSEWHERE_NS 10000000000ull /* a log is read later: one line in so long, and without -v none of what ends sooner */
+#define FIRST_ELSEWHERE_NS 1500000000ull
+#define ELSEWHERE_NS 10000000000ull /* a log is read later: one line in so long */
 #define WINDOW_NS 1000000000ull     /* the rate of reads is that of the last one to two of these */
 #define LEFT_FROM_SECONDS 5.0       /* less is not worth a forecast */
 
@@ -79,7 +79,7 @@ static void print(struct wr_cli *cli, uint64_t now)
     if (!terminal && cli->progress.shared && cli->out.written > 0) return; /* it would land in the middle of the text */
     uint64_t printed = cli->progress.printed_ns;
     if (terminal ? now - cli->progress.armed_ns < FIRST_NS || now - printed < TERMINAL_NS
-                 : (printed ? now - printed < ELSEWHERE_NS : now - cli->progress.first_ns < (cli->verbose ? FIRST_VERBOSE_NS : ELSEWHERE_NS)))
+                 : (printed ? now - printed < ELSEWHERE_NS : now - cli->progress.first_ns < FIRST_ELSEWHERE_NS))
         return;
     cli->progress.printed_ns = now;
     uint64_t since_ns = cli->progress.window_ns[0] ? cli->progress.window_ns[0] : cli->progress.window_ns[1];
@@ -128,6 +128,8 @@ static void arm(struct wr_cli *cli)
     ring(cli);
 }
 
+static bool silent(const struct wr_cli *cli) { return cli->quiet || (!cli->progress.terminal && cli->verbose == 0); }
+
 static void set_phase(struct wr_cli *cli, const char *phase, uint64_t number)
 {
     snprintf(cli->progress.phase, sizeof cli->progress.phase, "%s", phase);
@@ -138,7 +140,7 @@ static void set_phase(struct wr_cli *cli, const char *phase, uint64_t number)
 
 void wr_cli_progress_begin(struct wr_cli *cli, const char *phase, uint64_t number)
 {
-    if (cli->quiet) return;
+    if (silent(cli)) return;
     pthread_mutex_lock(&cli->progress.lock);
     set_phase(cli, phase, number);
     arm(cli);
@@ -148,7 +150,7 @@ void wr_cli_progress_begin(struct wr_cli *cli, const char *phase, uint64_t numbe
 void wr_cli_progress(void *user, const char *phase, uint64_t done, uint64_t total, const char *unit)
 {
     struct wr_cli *cli = user;
-    if (cli->quiet) return;
+    if (silent(cli)) return;
     pthread_mutex_lock(&cli->progress.lock);
     bool other = strncmp(cli->progress.phase, phase, sizeof cli->progress.phase - 1) != 0;
     if (other || done < cli->progress.done) {

@@ -88,7 +88,6 @@ typedef struct wr_bench_row {
     double seconds_end_to_end;
     uint64_t outputs, outputs_verified; /* how many there are, and how many were checked against double precision (and were right) */
     double max_rel_error;               /* the largest error / the largest output, of those verified */
-    bool by_reference;                  /* they were compared with the bits of the reference kernels instead, and there is no error */
     uint32_t threads;
     const char *isa;
     json_t *more; /* an object of further members, whole numbers of which are bytes; NULL: none. The row's owner decrefs it */

@@ -13,8 +13,6 @@
 #include "memory/device.h"
 #include "memory/plan.h"
 
-#define WR_PAGER_DEPTH 16 /* reads in flight */
-
 #define WR_PAGER_DEPTH 16 /* reads in flight at most */
 
 struct wr_pager;
