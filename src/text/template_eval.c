@@ -394,7 +394,7 @@ static OWN_FRAME bool macro_bind(run *r, const struct wr_tpl_macro *m, const str
     }
     if (n->sub & WR_TPL_USES_VARARGS) {
         uint32_t k = call->n_pos > n_params ? call->n_pos - n_params : 0;
-        if (!wr_tpl_bind_name(r, s, WR_TPL_STR("varargs"), wr_tpl_seq(SEQ_TUPLE, call->pos + (call->n_pos - k), k))) return false;
+        if (!wr_tpl_bind_name(r, s, WR_TPL_STR("varargs"), wr_tpl_seq(SEQ_TUPLE, k > 0 ? call->pos + n_params : NULL, k))) return false;
     }
     if ((n->sub & WR_TPL_USES_KWARGS) && !wr_tpl_bind_name(r, s, WR_TPL_STR("kwargs"), (value){.kind = V_DICT, .n = n_left, .u.pairs = left})) return false;
     if (!(n->sub & WR_TPL_USES_CALLER)) return true;
