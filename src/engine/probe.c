@@ -41,7 +41,7 @@ static void progress(const struct wr_probe *p, const char *phase, uint64_t done,
     if (o->progress != NULL) o->progress(o->progress_user, phase, done, total, unit);
 }
 
-static bool cancelled(const struct wr_probe *p) { return p->o->options->cancel != NULL && *p->o->options->cancel != 0; }
+bool wr_probe_cancelled(const struct wr_probe *p) { return p->o->options->cancel != NULL && *p->o->options->cancel != 0; }
 
 static double elapsed(const struct wr_probe *p) { return (double)(wr_clock_ns() - p->begin_ns) * 1e-9; }
 
@@ -58,7 +58,7 @@ int wr_probe_step(struct wr_probe *p, weir_err *err)
 {
     const double now = elapsed(p), end = p->o->seconds;
     progress(p, p->phase, (uint64_t)(now < end ? now : end), (uint64_t)end, "seconds");
-    return cancelled(p) ? wr_err(err, WEIR_E_CANCELLED, "interrupted") : 0;
+    return wr_probe_cancelled(p) ? wr_err(err, WEIR_E_CANCELLED, "interrupted") : 0;
 }
 
 /* ---- the file that is read ------------------------------------------------------------- */
@@ -300,7 +300,7 @@ static int measure(struct wr_probe *p, weir_err *err)
     return rc;
 }
 
-/* A profile gives way to one that was measured in as many seconds, on a machine as quiet. */
+/* A profile gives way to one of a machine as quiet that was measured in as many seconds; one of a busy machine to any of a quiet one. */
 static void store(struct wr_probe *p, char stored[WR_ENGINE_PATH])
 {
     weir_err err;
@@ -310,11 +310,11 @@ static void store(struct wr_probe *p, char stored[WR_ENGINE_PATH])
         wr_log(&p->log, WEIR_LOG_WARN, "the machine was busy: the middle run reached %.0f %% of an undisturbed one; measure again when nothing else runs",
             100 * steady);
     const bool is_there = there != NULL && wr_engine_profile_load(there, p->o->folder, mine->level, NULL) > 0;
-    const bool longer = is_there && there->seconds > mine->seconds;
-    const bool quieter = is_there && steady < WR_PROFILE_STEADY && there->steady > 0 && wr_profile_steadiness(there) >= WR_PROFILE_STEADY;
+    const bool quiet = steady >= WR_PROFILE_STEADY, was_quiet = is_there && there->steady > 0 && wr_profile_steadiness(there) >= WR_PROFILE_STEADY;
+    const bool longer = is_there && there->seconds > mine->seconds && (was_quiet || !quiet), quieter = was_quiet && !quiet;
     size_t folder;
     if (longer || quieter) {
-        (void)wr_engine_profile_path(there, stored, &folder);
+        (void)wr_engine_profile_path(mine, stored, &folder);
         wr_log(&p->log, WEIR_LOG_WARN, "the profile that is there is kept, for it was measured %s; measure %s, or remove %s",
             longer ? "in more seconds" : "on a quiet machine", longer ? "in as many (--seconds)" : "again", stored);
         stored[0] = '\0';

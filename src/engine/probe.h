@@ -62,6 +62,7 @@ double wr_probe_seconds(struct wr_probe *, double share);
 int wr_probe_step(struct wr_probe *, weir_err *);
 /* Whether more time went by than there was. */
 bool wr_probe_late(const struct wr_probe *);
+bool wr_probe_cancelled(const struct wr_probe *);
 int wr_probe_compute_open(struct wr_probe *, weir_err *);
 void wr_probe_compute_close(struct wr_probe *);
 int wr_probe_compute_run(struct wr_probe *, double share, weir_err *);

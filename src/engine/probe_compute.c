@@ -19,7 +19,8 @@ enum {
     CACHED_BYTES = 64 << 20,     /* of weights that the largest caches hold */
     ELEMENTS_RUNS = 16,
     LEAST_WEIGHTS = 16 << 20,
-    FILL_ROWS = 32, /* rows of a format that differ; they come again and again */
+    UNCACHED_BYTES = 512 << 20, /* more than any cache holds */
+    FILL_ROWS = 32,             /* rows of a format that differ; they come again and again */
     SPAN_TILES = WR_SPAN / WR_TILE,
     ROUNDS = 2, /* of everything, some seconds apart: the better is what less disturbed */
 };
@@ -79,6 +80,11 @@ int wr_probe_compute_open(struct wr_probe *p, weir_err *err)
         return wr_err(err, WEIR_E_BUDGET, "%llu bytes of memory may be taken, %u threads need %llu; free memory or raise the limit",
             (unsigned long long)p->memory_bytes, n_threads, (unsigned long long)(beside + LEAST_WEIGHTS));
     c->weights_bytes = wr_round_down(p->memory_bytes - beside, WR_ARENA_ALIGN);
+    if (c->weights_bytes < UNCACHED_BYTES)
+        wr_log(&p->log, WEIR_LOG_WARN,
+            "half of the available memory holds %llu MiB of weights; caches may hold a part of less than %u, so that rates of memory are "
+            "too high; free memory or raise the limit",
+            (unsigned long long)(c->weights_bytes >> 20), UNCACHED_BYTES >> 20);
     int rc = wr_arena_open(&c->arena, beside + c->weights_bytes, err);
     if (rc < 0)
         return wr_err(
@@ -212,8 +218,6 @@ static void stage_member(void *arg, uint32_t member, uint32_t n_members)
     while (wr_clock_ns() < end) {}
 }
 
-static bool cancelled(const struct wr_probe *p) { return p->o->options->cancel != NULL && *p->o->options->cancel != 0; }
-
 void wr_probe_sample(struct wr_probe_samples *s, double value) { s->value[s->n++ % WR_PROBE_SAMPLES] = value; }
 
 double wr_probe_decile(const struct wr_probe_samples *s, uint32_t tenths)
@@ -280,7 +284,7 @@ static double products(struct wr_probe *p, uint32_t team, const struct what *wha
     double spent = 0;
     size_t at = 0;
     j.n_rows = 64 * n_threads < most ? 64 * n_threads : most;
-    while ((spent < seconds || s.n < least_runs(p)) && !cancelled(p)) {
+    while ((spent < seconds || s.n < least_runs(p)) && !wr_probe_cancelled(p)) {
         cut(&j);
         move(&j, &at, j.n_rows * j.row_bytes, what->set_bytes);
         const double t = seconds_of(c->team[team], product_member, &j);
@@ -315,7 +319,7 @@ static double attention(struct wr_probe *p, uint32_t team, uint32_t n_q, double 
     double spent = 0;
     size_t at = 0;
     j.n_items = n_q < WR_TILE_MAX_Q ? n_spans : n_spans * (WR_PROBE_M / WR_TILE_MAX_Q);
-    while ((spent < seconds || s.n < least_runs(p)) && !cancelled(p)) {
+    while ((spent < seconds || s.n < least_runs(p)) && !wr_probe_cancelled(p)) {
         move(&j, &at, n_spans * span, c->weights_bytes);
         const double t = seconds_of(c->team[team], attend_member, &j);
         spent += t;
@@ -342,7 +346,7 @@ static double activate_rate(struct wr_probe *p, double seconds)
     double spent = 0;
     act.m = 1;
     act.x = c->y;
-    while ((spent < seconds || s.n < least_runs(p)) && !cancelled(p)) {
+    while ((spent < seconds || s.n < least_runs(p)) && !wr_probe_cancelled(p)) {
         const uint64_t begin = wr_clock_ns();
         for (int i = 0; i < ELEMENTS_RUNS; i++) {
             p->kernels->rmsnorm(c->x, c->x + WR_PROBE_K, c->y, WR_PROBE_K, 1e-5f);
@@ -400,9 +404,9 @@ static double set_rate(struct wr_probe *p, uint32_t t, size_t set_bytes, double 
     double mean = 0, spent = 0;
     one.m = 1;
     cut(&j);
-    for (uint32_t cycle = 0; (cycle < 2 || spent < seconds) && !cancelled(p); cycle++) {
+    for (uint32_t cycle = 0; (cycle < 2 || spent < seconds) && !wr_probe_cancelled(p); cycle++) {
         double took = 0, used = 0;
-        for (size_t at = 0; at + bytes <= set_bytes; at += bytes) {
+        for (size_t at = 0; at + bytes <= set_bytes && !wr_probe_cancelled(p); at += bytes) {
             j.memory = p->compute.weights + at;
             took += seconds_of(p->compute.team[t], product_member, &j);
             used += (double)bytes;

@@ -8,8 +8,10 @@
 #include "engine/probe.h"
 #include "memory/pager.h"
 
-#define PASS_BYTES ((uint64_t)128 << 20) /* of weights, less where the file is shorter: some hundred extents */
+#define PASS_BYTES ((uint64_t)128 << 20) /* of weights: some hundred extents, less where ... */
+#define PASS_SECONDS 0.3                 /* ... the disk takes longer for them */
 #define LEAST_PASSES 3
+#define LEAST_WEIGHTS 2 /* what the page cache got during one is dropped at the next, before it is read again */
 
 struct pass {
     struct wr_probe *p;
@@ -27,13 +29,13 @@ struct pass {
     _Atomic uint32_t next;
 };
 
-/* Whatever bytes the file has are weights: no product looks at what it computes. */
-static int open_plan(struct pass *s, weir_err *err)
+/* Whatever bytes the file has are weights: no product looks at what it computes. The disk's rate says how many. */
+static int open_plan(struct pass *s, double rate, weir_err *err)
 {
     const struct wr_quant *quant = &wr_quant_q4_0;
     const uint64_t row_bytes = WR_PROBE_K / quant->block_elems * quant->block_bytes, bytes = row_bytes * WR_PROBE_ROWS;
-    const uint64_t most = s->file.bytes < PASS_BYTES ? s->file.bytes : PASS_BYTES;
-    const uint32_t n = (uint32_t)(most / bytes);
+    const double in_time = rate * PASS_SECONDS / (double)bytes;
+    const uint32_t most = (uint32_t)(PASS_BYTES / bytes), n = in_time >= most ? most : in_time > LEAST_WEIGHTS ? (uint32_t)in_time : LEAST_WEIGHTS;
     s->tensors = wr_mem_array(&s->ledger, WR_ACCOUNT_META, n, sizeof *s->tensors, err);
     s->uses = wr_mem_array(&s->ledger, WR_ACCOUNT_META, n, sizeof *s->uses, err);
     if (s->tensors == NULL || s->uses == NULL) return WEIR_E_NOMEM;
@@ -55,7 +57,7 @@ static int open_plan(struct pass *s, weir_err *err)
         .n_chunk = 1,
         .n_threads = s->p->profile->n_cpus,
         .scratch_per_thread = wr_pager_seam_bytes(row_bytes),
-        .budget = n * bytes,
+        .budget = PASS_BYTES,
         .pin_bytes = 0,
         .ring_bytes = WR_PROBE_PASS_DEPTH * WR_PROBE_PASS_BYTES,
         .extent_bytes = WR_PROBE_PASS_BYTES,
@@ -63,7 +65,7 @@ static int open_plan(struct pass *s, weir_err *err)
     return wr_plan_make(&s->plan, &in, err);
 }
 
-static int open_pass(struct pass *s, bool direct, weir_err *err)
+static int open_pass(struct pass *s, bool direct, double rate, weir_err *err)
 {
     struct wr_probe *p = s->p;
     wr_ledger_init(&s->ledger);
@@ -72,7 +74,7 @@ static int open_pass(struct pass *s, bool direct, weir_err *err)
     s->catalog = (struct wr_catalog){.files = &s->file, .n_files = 1};
     s->act = p->compute.act[0];
     s->act.m = 1;
-    rc = open_plan(s, err);
+    rc = open_plan(s, rate, err);
     if (rc < 0) return rc;
     wr_file_drop_cache(&s->file);
     rc = wr_arena_open(&s->arena, s->plan.account[WR_ACCOUNT_SCRATCH] + s->plan.account[WR_ACCOUNT_RING] + WR_ARENA_ALIGN, err);
@@ -104,7 +106,7 @@ static void item_member(void *arg, uint32_t member, uint32_t n_members)
     struct pass *s = arg;
     struct wr_probe_compute *c = &s->p->compute;
     uint32_t item;
-    while ((item = atomic_fetch_add(&s->next, 1)) < wr_pager_items(s->pager, s->weight)) {
+    while (!wr_probe_cancelled(s->p) && (item = atomic_fetch_add(&s->next, 1)) < wr_pager_items(s->pager, s->weight)) {
         struct wr_lease lease;
         struct wr_rows rows;
         if (!wr_pager_acquire(s->pager, s->weight, item, member, &lease)) return;
@@ -120,10 +122,12 @@ static int run_pass(struct pass *s, weir_err *err)
     struct wr_team *team = s->p->compute.team[s->p->profile->n_threads - 1];
     wr_pager_begin(s->pager, false);
     for (s->weight = 0; s->weight < s->plan.n_weights; s->weight++) {
+        if (s->file.fd_direct < 0) wr_file_drop_cache(&s->file);
         atomic_store(&s->next, 0);
         wr_team_run(team, item_member, s);
     }
-    const int rc = wr_pager_error(s->pager, err);
+    int rc = wr_pager_error(s->pager, err);
+    if (rc == 0) rc = wr_probe_step(s->p, err);
     wr_pager_end(s->pager, rc < 0);
     return rc;
 }
@@ -131,6 +135,7 @@ static int run_pass(struct pass *s, weir_err *err)
 int wr_probe_passes(struct wr_probe *p, bool direct, double share, weir_err *err)
 {
     const double seconds = wr_probe_seconds(p, share / 2);
+    struct wr_profile *to = p->profile;
     double alone[2] = {0};
     struct pass *s = wr_mem_alloc(&p->ledger, WR_ACCOUNT_SCRATCH, sizeof *s, err);
     if (s == NULL) return WEIR_E_NOMEM;
@@ -140,21 +145,22 @@ int wr_probe_passes(struct wr_probe *p, bool direct, double share, weir_err *err
     double spent = 0;
     const char *engine = p->uring ? "uring" : "pread";
     int rc = wr_probe_disk(p, engine, direct, WR_PROBE_PASS_BYTES, WR_PROBE_PASS_DEPTH, wr_probe_seconds(p, share / 4), &alone[0], err);
-    if (rc == 0) rc = open_pass(s, direct, err);
-    while (rc == 0 && (spent < seconds || rates.n < LEAST_PASSES)) {
+    if (rc == 0) rc = open_pass(s, direct, alone[0], err);
+    if (rc == 0) rc = run_pass(s, err); /* finds the ring full, as no later one */
+    while (rc == 0 && (spent < seconds || rates.n < (wr_probe_late(p) ? 1 : LEAST_PASSES))) {
         const uint64_t begin = wr_clock_ns();
         rc = run_pass(s, err);
         const double t = (double)(wr_clock_ns() - begin) * 1e-9;
         spent += t;
         if (rc == 0) wr_probe_sample(&rates, (double)s->plan.streamed / t);
-        if (rc == 0) rc = wr_probe_step(p, err);
     }
     if (rc == 0) rc = wr_probe_disk(p, engine, direct, WR_PROBE_PASS_BYTES, WR_PROBE_PASS_DEPTH, wr_probe_seconds(p, share / 4), &alone[1], err);
     if (rc == 0) {
         p->bytes_read += wr_pager_stats(s->pager).bytes_streamed;
         p->pass_rate = wr_probe_decile(&rates, 5);
         p->pass_alone = (alone[0] + alone[1]) / 2;
-        p->profile->handover_seconds = p->pass_rate < p->pass_alone ? WR_PROBE_PASS_BYTES / p->pass_rate - WR_PROBE_PASS_BYTES / p->pass_alone : 0;
+        const bool waits = to->set[to->n_sets - 1].rate[to->n_threads - 1] > p->pass_alone; /* or the time is that of computing */
+        to->handover_seconds = waits && p->pass_rate < p->pass_alone ? WR_PROBE_PASS_BYTES / p->pass_rate - WR_PROBE_PASS_BYTES / p->pass_alone : 0;
     }
     close_pass(s);
     wr_mem_free(s);

@@ -163,7 +163,8 @@ static double stages_seconds(const struct machine *m)
     const struct wr_profile *p = in->profile;
     double cached = at_threads(p, p->stage_cached_seconds, in->n_threads), uncached = at_threads(p, p->stage_seconds, in->n_threads);
     double stage = cached > 0 ? (1 - m->memory) * cached + m->memory * uncached : uncached;
-    double elements = (double)in->n_elements * in->n_rows / (in->n_rows > 2 ? in->n_threads : 1);
+    const uint32_t cpus = p->n_threads > 0 ? p->threads[p->n_threads - 1] : 1, n_threads = in->n_threads < cpus ? in->n_threads : cpus;
+    double elements = (double)in->n_elements * in->n_rows / (in->n_rows > 2 ? n_threads : 1);
     return in->n_stages * stage + (p->activate > 0 ? elements / p->activate : 0);
 }
 

@@ -50,10 +50,11 @@ static const struct {
     const char *key;
     size_t member;
     double unit;
+    uint64_t most;
 } numbers_alone[] = {
-    {"steady_thousandths", offsetof(struct wr_profile, steady), 1e-3},
-    {"activate", offsetof(struct wr_profile, activate), 1},
-    {"handover_ns", offsetof(struct wr_profile, handover_seconds), 1e-9},
+    {"steady_thousandths", offsetof(struct wr_profile, steady), 1e-3, 1000},
+    {"activate", offsetof(struct wr_profile, activate), 1, LARGEST},
+    {"handover_ns", offsetof(struct wr_profile, handover_seconds), 1e-9, LARGEST},
 };
 #define LENGTH(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -212,7 +213,8 @@ static const char *take_line(struct wr_profile *p, struct line *l)
         if (is_word(key, n, by_format[i].key)) return take_format(p, l, by_format[i].member);
     for (size_t i = 0; i < LENGTH(numbers_alone); i++)
         if (is_word(key, n, numbers_alone[i].key)) {
-            if (!take_number(l, 1, LARGEST, &value)) return "the measured number is missing or is none";
+            if (*numbers(p, numbers_alone[i].member) != 0) return "the measurement is there twice";
+            if (!take_number(l, 1, numbers_alone[i].most, &value)) return "the measured number is missing or is impossible";
             *numbers(p, numbers_alone[i].member) = (double)value * numbers_alone[i].unit;
             return NULL;
         }
@@ -220,13 +222,13 @@ static const char *take_line(struct wr_profile *p, struct line *l)
     if (is_word(key, n, "set")) return take_set(p, l);
     if (is_word(key, n, "threads")) return take_threads(p, l);
     if (is_word(key, n, "cpus")) {
-        if (!take_number(l, 1, UINT32_MAX, &value)) return "it is no number of CPUs";
+        if (p->n_cpus != 0 || !take_number(l, 1, UINT32_MAX, &value)) return "it is no number of CPUs, or there twice";
         p->n_cpus = (uint32_t)value;
     } else if (is_word(key, n, "taken")) {
-        if (!take_number(l, 0, LARGEST, &value)) return "it is no time";
+        if (p->taken != 0 || !take_number(l, 0, LARGEST, &value)) return "it is no time, or there twice";
         p->taken = (int64_t)value;
     } else if (is_word(key, n, "seconds")) {
-        if (!take_number(l, 1, UINT32_MAX, &value)) return "it is no number of seconds";
+        if (p->seconds != 0 || !take_number(l, 1, UINT32_MAX, &value)) return "it is no number of seconds, or there twice";
         p->seconds = (uint32_t)value;
     } else {
         l->at = l->end; /* of a newer weir */

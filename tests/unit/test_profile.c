@@ -136,6 +136,11 @@ static void test_damaged(void **state)
     expect_error(HEAD "cpu a\ncpu b\n", "line 4");
     expect_error(HEAD "level a-name-of-a-level-too-long\n", "line 3");
     expect_error(HEAD "handover_ns 0\n", "line 3");
+    expect_error(HEAD "handover_ns 5\nhandover_ns 5\n", "line 4");
+    expect_error(HEAD "steady_thousandths 1001\n", "line 3");
+    expect_error(HEAD "cpus 2\ncpus 2\n", "line 4");
+    expect_error(HEAD "seconds 2\nseconds 2\n", "line 4");
+    expect_error(HEAD "taken 2\ntaken 2\n", "line 4");
     expect_error(HEAD "set 200 1 5\nset 100 1 5\n", "line 4");
     expect_error(HEAD "set 0 1 5\n", "line 3");
     expect_error(HEAD "set 100 1 5\nset 100 1 5\n", "line 4");
