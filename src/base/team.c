@@ -34,7 +34,7 @@ struct slot { /* members i, i + n_threads, ... of slot i, run one after another 
     _Atomic uint32_t taken; /* the generation that was begun last */
     char pad[40];
 };
-_Static_assert(sizeof(struct slot) == 64, "a cache line");
+_Static_assert(sizeof(struct slot) == 64, "as large as a cache line");
 
 struct wr_team {
     _Atomic uint32_t generation, sleepers; /* written by the caller for each job, read by all */
@@ -88,6 +88,8 @@ static void work(struct wr_team *team, uint32_t generation, uint32_t own)
 {
     for (uint32_t i = 0; i < team->n_threads; i++) {
         uint32_t slot = (own + i) % team->n_threads, before = generation - 1;
+        /* The load first: a compare-and-swap that fails would take the line from whoever wants its own slot. */
+        if (atomic_load_explicit(&team->slots[slot].taken, memory_order_relaxed) != before) continue;
         if (!atomic_compare_exchange_strong(&team->slots[slot].taken, &before, generation)) continue;
         for (uint32_t member = slot; member < team->n_members; member += team->n_threads) team->fn(team->arg, member, team->n_members);
         if (atomic_fetch_sub(&team->pending, 1) == 1 && atomic_load(&team->caller_sleeps) != 0) wr_futex_wake(&team->pending, 1);
@@ -157,6 +159,7 @@ int wr_team_open_on(struct wr_team **out, uint32_t n_members, uint32_t n_threads
     if (err == NULL) err = &own;
     if (n_members == 0 || n_members > WR_TEAM_MAX) return wr_err(err, WEIR_E_USAGE, "%u threads: 1 to %d are possible", n_members, WR_TEAM_MAX);
     if (n_threads > n_members) n_threads = n_members;
+    if (n_threads == 0) n_threads = 1;
     struct wr_team *team = wr_mem_alloc(ledger, WR_ACCOUNT_PROCESS, sizeof *team + n_threads * sizeof team->slots[0], err);
     if (team == NULL) return err->code;
     team->n_members = n_members;

@@ -85,7 +85,7 @@ static bool all_zero(const uint8_t *bytes, uint64_t n) { return n == 0 || (bytes
  * download leaves that takes the space first and does not finish, decode to finite values and are warned of. */
 static int check_tensors(const struct wr_catalog *c, const weir_options *o, const struct wr_log *log, weir_err *err)
 {
-    const struct wr_kernels *k = wr_kernels_best(NULL);
+    const struct wr_kernels *k = wr_kernels_best(o->isa);
     uint64_t done = 0, longest = 0, longest_bytes = 0, n_zeros = 0;
     const char *first = "";
     for (uint64_t i = 0; i < c->n_tensors; i++) {

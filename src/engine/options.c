@@ -5,6 +5,8 @@
 #include <string.h>
 #include "engine/engine.h"
 
+_Static_assert((int)WEIR_KV_F16 == WR_KV_F16 && (int)WEIR_KV_F32 == WR_KV_F32 && (int)WEIR_KV_Q8_0 == WR_KV_Q8_0, "the types of both headers are the same");
+
 #ifndef WR_PROCESS_MIB
 #define WR_PROCESS_MIB 12
 #endif

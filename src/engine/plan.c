@@ -262,6 +262,9 @@ int weir_plan_open(weir_plan **out, const char *path, const weir_options *option
         goto fail;
     }
     if (p->options.n_threads == 0) p->options.n_threads = wr_cpu_count();
+    const char *refused = wr_kernels_refused(options->isa);
+    if (refused != NULL)
+        wr_log(&p->log, WEIR_LOG_WARN, "this CPU has level %s and the system does not let this process use it: computing at level %s", refused, p->kernels->level);
     if (options->n_ctx > hp->n_ctx_trained)
         wr_log(&p->log, WEIR_LOG_WARN, "context %u is longer than the %u positions the model was trained for", options->n_ctx, hp->n_ctx_trained);
     in.budget = p->options.memory_bytes;

@@ -74,6 +74,8 @@ struct wr_kernels {
 /* The table of the best level that this CPU has, capped by `cap` ("" or NULL: no cap). NULL for an unknown name; a cap above what the CPU has
  * gives the best it has. */
 const struct wr_kernels *wr_kernels_best(const char *cap);
+/* The level up to `cap` that this CPU has and the system does not let this process use; NULL: none. */
+const char *wr_kernels_refused(const char *cap);
 /* Level i, from "scalar" up; NULL past the end. *available: this CPU has it. */
 const struct wr_kernels *wr_kernels_level(uint32_t i, const char **name, bool *available);
 

@@ -42,10 +42,8 @@ static bool cpu_has_avxvnni(void)
 }
 static bool cpu_has_avx512(void) { return cpu_has(LEAF1_ECX_AVX2, LEAF7_EBX_AVX2 | LEAF7_EBX_AVX512, 0, 0, XCR0_AVX512); }
 static bool cpu_has_avx512vnni(void) { return cpu_has(LEAF1_ECX_AVX2, LEAF7_EBX_AVX2 | LEAF7_EBX_AVX512, LEAF7_ECX_VNNI, 0, XCR0_AVX512); }
-static bool cpu_has_amx(void)
-{
-    return cpu_has(LEAF1_ECX_AVX2, LEAF7_EBX_AVX2 | LEAF7_EBX_AVX512, LEAF7_ECX_VNNI, LEAF7_EDX_AMX, XCR0_AMX) && wr_os_allow_tiles();
-}
+static bool cpu_has_tiles(void) { return cpu_has(LEAF1_ECX_AVX2, LEAF7_EBX_AVX2 | LEAF7_EBX_AVX512, LEAF7_ECX_VNNI, LEAF7_EDX_AMX, XCR0_AMX); }
+static bool cpu_has_amx(void) { return cpu_has_tiles() && wr_os_allow_tiles(); }
 #endif
 
 #ifdef WR_ARM64
@@ -100,4 +98,15 @@ const struct wr_kernels *wr_kernels_best(const char *cap)
     }
     while (!level_available(top)) top--; /* level 0 runs everywhere */
     return &levels[top];
+}
+
+const char *wr_kernels_refused(const char *cap)
+{
+#ifdef WR_X86
+    const char *top = levels[LEVEL_amx].level;
+    if ((cap == NULL || cap[0] == '\0' || strcmp(cap, top) == 0) && cpu_has_tiles() && !wr_os_allow_tiles()) return top;
+#else
+    (void)cap;
+#endif
+    return NULL;
 }

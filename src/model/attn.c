@@ -56,7 +56,7 @@ static void store_row(struct wr_pass *p, uint32_t row, uint32_t il)
         struct wr_ref key = wr_kv_keys(kv, il, h, position, 1), value = wr_kv_values(kv, il, h, position, 1);
         if (!p->kernels->kv_store(kv->type, hp->head_dim, k + h * hp->head_dim, v + h * hp->head_dim, wr_ref_address(p->device, &key), position % WR_KV_BLOCK,
                 wr_ref_address(p->device, &value)))
-            wr_pass_fail(p, WEIR_E_NONFINITE, "a key or value of position %u is not finite", position);
+            wr_pass_fail(p, WEIR_E_NONFINITE, "a key or value of position %u is not finite, or beyond what KV type %s holds", position, wr_kv_name(kv->type));
     }
 }
 
@@ -155,7 +155,7 @@ static void attend_member(void *arg, uint32_t member, uint32_t n_members)
             wr_pass_fail(a->p, WEIR_E_CANCELLED, "interrupted");
             return;
         }
-        attend_item(a, a->n_items - 1 - item, a->p->member_work + member * a->p->member_bytes); /* the longest first */
+        attend_item(a, a->n_items - 1 - item, a->p->member_work + member * a->p->member_bytes); /* the longest of each head first */
     }
 }
 

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -433,3 +434,14 @@ def test_template_larger_than_its_memory(tmp_path):
     budget = weir_json("plan", model, "-c", 16)["min_budget"]
     message = error_of("run", model, "hi", "--memory", budget, "-c", 16)["message"]
     assert str(model) in message and "key tokenizer.chat_template of 3000006 bytes" in message and "--memory" in message, message
+
+
+def test_level_that_the_system_refuses(tiny, levels):
+    """A lower level than the CPU's is said, and computes the same; asked for a lower one, there is nothing to say."""
+    if "amx" not in levels:
+        pytest.skip("this CPU has no level that a system could refuse")
+    refused = (sys.executable, os.path.join(os.path.dirname(__file__), "refuse.py"))
+    plain, without, capped = (weir_json("run", tiny, "x", *GREEDY, *more, before=before) for before, more in (((), ()), (refused, ()), (refused, ("--cpu", "avx2"))))
+    assert (plain["isa"], without["isa"], capped["isa"]) == ("amx", "avx512vnni", "avx2") and plain["text"] == without["text"] == capped["text"]
+    said = [line for line in without["warnings"] if "amx" in line and "avx512vnni" in line]
+    assert len(said) == 1 and not any("amx" in line for line in plain["warnings"] + capped["warnings"])

@@ -31,11 +31,12 @@ static bool runs(const char *level)
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* What the system says that it allows this process, after the level's test has asked. */
+/* Whether the system lets this process use tiles, asked here. */
 static bool tiles_allowed(void)
 {
-    enum { ARCH_GET_XCOMP_PERM = 0x1022, XFEATURE_XTILEDATA = 18 };
+    enum { ARCH_GET_XCOMP_PERM = 0x1022, ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
     uint64_t allowed = 0;
+    syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA);
     return syscall(SYS_arch_prctl, ARCH_GET_XCOMP_PERM, &allowed) == 0 && (allowed >> XFEATURE_XTILEDATA & 1) != 0;
 }
 #endif

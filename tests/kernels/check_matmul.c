@@ -225,7 +225,7 @@ static void check_format(struct check *c, const struct wr_quant *quant, const ch
 {
     static const uint32_t block_ks[] = {32, 64, 96, 576, 1536, 4128}, super_ks[] = {256, 768, 512, 1280, 1536, 4352}, float_ks[] = {1, 3, 31, 258, 577, 1537};
     static const uint32_t some_m[] = {1, 2, 3, 4, 5, 7, 8, 9, 15, 17, 33, MAX_M}, some_rows[] = {1, 3, 7, 8, 9, 15, 16, 17, 24, 31, 33, MAX_ROWS};
-    static const uint32_t many_m[] = {1, 6, 19, 53}, many_rows[] = {129, 300}; /* more rows than are unpacked at once */
+    static const uint32_t many_m[] = {1, 6, 19, 67}, many_rows[] = {129, 300}; /* more weight rows than are unpacked at once, more activation rows than are few */
     uint32_t all_m[MAX_M], all_rows[MAX_ROWS];
     for (uint32_t i = 0; i < MAX_M; i++) all_m[i] = i + 1;
     for (uint32_t i = 0; i < MAX_ROWS; i++) all_rows[i] = i + 1;

@@ -24,14 +24,14 @@ LANES v16 v_exp(v16 x)
     return v_where_nan(x, x, p);
 }
 
-/* exp of x <= 0 or NaN (-0 and some NaN payloads aside, which no sum tells apart) in two thirds of the operations: adding 1.5 * 2^23 rounds what is not
- * below the limit to a whole number, and leaves it in the low bits. */
+/* exp of x <= 0 or NaN (-0 aside, which no sum tells apart) in fewer operations: adding 1.5 * 2^23 rounds what is not below the limit to a whole number,
+ * and leaves it in the low bits. Those of a NaN are anything. */
 LANES v16 v_exp_down(v16 x)
 {
     const v16 shift = v_set(0x1.8p23f);
     v16 t = v_add(v_mul(x, v_set(WR_EXP_LOG2E)), shift);
     v16 p = v_scale2_low(exp_polynomial(x, v_sub(t, shift)), t);
-    return v_where_less(x, v_set(WR_EXP_MIN), v_zero(), p);
+    return v_where_nan(x, x, v_where_less(x, v_set(WR_EXP_MIN), v_zero(), p));
 }
 
 LANES v16 v_tanh(v16 y)

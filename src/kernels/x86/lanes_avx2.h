@@ -151,7 +151,6 @@ LANES v16i v_set_i(int32_t x)
     __m256i v = _mm256_set1_epi32(x);
     return V16I(v, v);
 }
-LANES v16i v_add_i(v16i x, v16i y) { return V16I(_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)); }
 LANES v16i v_round_i(v16 x) { return V16I(_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)); } /* half to even */
 LANES int32_t v_fold_max_i(v16i x)
 {

@@ -74,7 +74,6 @@ LANES v16i v_zero_i(void) { return _mm512_setzero_si512(); }
 LANES v16i v_max_i(v16i a, v16i b) { return _mm512_max_epi32(a, b); }
 LANES v16i v_min_i(v16i a, v16i b) { return _mm512_min_epi32(a, b); }
 LANES v16i v_set_i(int32_t x) { return _mm512_set1_epi32(x); }
-LANES v16i v_add_i(v16i a, v16i b) { return _mm512_add_epi32(a, b); }
 LANES v16i v_round_i(v16 x) { return _mm512_cvtps_epi32(x); } /* half to even */
 LANES int32_t v_fold_max_i(v16i x) { return _mm512_reduce_max_epi32(x); }
 LANES int32_t v_fold_sum_i(v16i x) { return _mm512_reduce_add_epi32(x); }

@@ -33,7 +33,6 @@ ALWAYS_INLINE vi vi_or(vi a, vi b) { return _mm256_or_si256(a, b); }
 ALWAYS_INLINE vi vi_add32(vi a, vi b) { return _mm256_add_epi32(a, b); }
 ALWAYS_INLINE vi vi_sub16(vi a, vi b) { return _mm256_sub_epi16(a, b); }
 ALWAYS_INLINE vi vi_sub32(vi a, vi b) { return _mm256_sub_epi32(a, b); }
-ALWAYS_INLINE vi vi_right4(vi a) { return _mm256_srli_epi16(a, 4); }
 ALWAYS_INLINE vi vi_right16(vi a, unsigned n) { return _mm256_srli_epi16(a, n); }
 ALWAYS_INLINE vi vi_left16(vi a, unsigned n) { return _mm256_slli_epi16(a, n); }
 ALWAYS_INLINE vi vi_right32(vi a, unsigned n) { return _mm256_srli_epi32(a, n); }

@@ -32,7 +32,6 @@ ALWAYS_INLINE vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
 ALWAYS_INLINE vi vi_add32(vi a, vi b) { return _mm512_add_epi32(a, b); }
 ALWAYS_INLINE vi vi_sub16(vi a, vi b) { return _mm512_sub_epi16(a, b); }
 ALWAYS_INLINE vi vi_sub32(vi a, vi b) { return _mm512_sub_epi32(a, b); }
-ALWAYS_INLINE vi vi_right4(vi a) { return _mm512_srli_epi16(a, 4); }
 ALWAYS_INLINE vi vi_right16(vi a, unsigned n) { return _mm512_srli_epi16(a, n); }
 ALWAYS_INLINE vi vi_left16(vi a, unsigned n) { return _mm512_slli_epi16(a, n); }
 ALWAYS_INLINE vi vi_right32(vi a, unsigned n) { return _mm512_srli_epi32(a, n); }
