@@ -3,13 +3,7 @@
 
 #include <string.h>
 #include "base/os.h"
-
-#ifdef WR_X86
-#include "kernels/x86/ceiling_level.h"
-#endif
-#ifdef WR_ARM64
-#include "kernels/arm/ceiling_level.h"
-#endif
+#include "kernels/ceiling_level.h"
 
 static uint64_t wr_ceiling_mix_scalar(enum wr_mix what, const struct wr_quant *quant, bool precise, uint64_t n) { return 0; }
 

@@ -7,7 +7,7 @@
  * The instructions are those that the tiles of matmul_body.h cannot do without; loads, which those also do, have ports of their own. What a volatile
  * statement of assembly may have changed cannot be computed once and used again, left out, or moved to where registers run out.
  */
-#include "kernels/arm/ceiling_level.h"
+#include "kernels/ceiling_level.h"
 
 ALWAYS_INLINE int32x4_t products_s16(int32x4_t sum, int16x8_t *w)
 {

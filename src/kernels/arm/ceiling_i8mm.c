@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ceilings of AArch64 with products of matrices of bytes. */
-#include "kernels/arm/inline.h"
+#include "kernels/arm/vector.h"
 
 enum { CHAINS = 8, STEP_PRODUCTS = 32 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ceilings of any AArch64. */
-#include "kernels/arm/inline.h"
+#include "kernels/arm/vector.h"
 
 enum { CHAINS = 4, STEP_PRODUCTS = 16 }; /* rows of activations: each has ROWS sums, 16 in all, beside its accumulator */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The product on AArch64 with dot products of bytes (sdot). */
-#include "kernels/arm/inline.h"
+#include "kernels/arm/vector.h"
 
 /* Panels hold [4s][ROWS][4] bytes. */
 ALWAYS_INLINE void put_codes(int8_t *panel, const int8x16_t v[ROWS])

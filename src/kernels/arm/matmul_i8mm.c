@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The product on AArch64 with products of 2 x 8 by 8 x 2 bytes (smmla). */
-#include "kernels/arm/inline.h"
+#include "kernels/arm/vector.h"
 
 ALWAYS_INLINE int8x16_t low_halves(int8x16_t a, int8x16_t b) { return vreinterpretq_s8_s64(vzip1q_s64(vreinterpretq_s64_s8(a), vreinterpretq_s64_s8(b))); }
 ALWAYS_INLINE int8x16_t high_halves(int8x16_t a, int8x16_t b) { return vreinterpretq_s8_s64(vzip2q_s64(vreinterpretq_s64_s8(a), vreinterpretq_s64_s8(b))); }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The product on any AArch64. */
-#include "kernels/arm/inline.h"
+#include "kernels/arm/vector.h"
 
 /* Panels hold [16s][ROWS][16] bytes. Two products of bytes fit an int16: at most 2 * 128 * 127. */
 ALWAYS_INLINE void put_codes(int8_t *panel, const int8x16_t v[ROWS]) { UNROLL for (int r = 0; r < ROWS; r++) vst1q_s8(panel + 16 * r, v[r]); }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ceilings of AMX; those of what matmul_amx.c leaves to AVX-512 with VNNI are VNNI's. */
-#include "kernels/x86/ceiling_level.h"
+#include "kernels/ceiling_level.h"
 #include "kernels/x86/matmul_v512.h"
 
 enum { TILE_ROWS = 16, SUMS = 4 };

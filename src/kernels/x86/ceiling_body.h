@@ -5,7 +5,7 @@
  * The instructions are those that the tiles of matmul_panel.h cannot do without; loads, which those also do, have ports of their own. What a volatile
  * statement of assembly may have changed cannot be computed once and used again, left out, or moved to where registers run out.
  */
-#include "kernels/x86/ceiling_level.h"
+#include "kernels/ceiling_level.h"
 
 /* Results that are under way at once: two instructions a cycle, with a latency of up to 5. AVX2 has registers for 4 of a mix, each of which has a sum, a
  * total and an accumulator; the CPU overlaps its groups. */

@@ -6,14 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-#define NEVER_INLINE static __attribute__((noinline))
-#ifdef __clang__
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
+#include "kernels/inline.h"
 
 /* Up to 16 rows, one distance apart. Base, index and scale of x86 reach eight of them from one pointer and four registers; an array of 16 pointers
  * makes gcc 12 park them in vector registers, whose ports the kernels need. */

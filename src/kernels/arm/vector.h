@@ -1,20 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the products and the ceilings of the arm levels start from. */
-#ifndef WR_ARM_INLINE_H
-#define WR_ARM_INLINE_H
+#ifndef WR_ARM_VECTOR_H
+#define WR_ARM_VECTOR_H
 
 #include <arm_neon.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-#define NEVER_INLINE static __attribute__((noinline))
-#ifdef __clang__
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
+#include "kernels/inline.h"
 
 #define CHANGED(v) __asm__ volatile("" : "+w"(v)) /* for all that the compiler knows */
 
