@@ -269,7 +269,8 @@ static int one(struct wr_bench *b, const uint32_t shape[3], enum wr_kv_type type
     wr_team_run(b->team, fill_kv_member, &a);
     wr_pass_each_row(&a.pass, fill_row, NULL);
 
-    struct wr_bench_roof roof = {.mix = WR_MIX_FMA, .ops = ops, .bytes = (double)(depth + m) * 2 * hp->n_head_kv * wr_kv_bytes(type, hp->head_dim)};
+    double bytes = (double)(depth + m) * (double)wr_kv_position_bytes(type, 1, hp->n_head_kv, hp->head_dim);
+    struct wr_bench_roof roof = {.mix = WR_MIX_FMA, .ops = ops, .bytes = bytes};
     rc = wr_bench_measure(b, run, &a, &roof, ops, &row, err);
     if (rc == 0) wr_bench_progress(b, "verify", 0, 0, "");
     if (rc == 0) rc = check(&a, &row, err);

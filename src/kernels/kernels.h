@@ -83,8 +83,9 @@ const struct wr_kernels *wr_kernels_level(uint32_t i, const char **name, bool *a
 const char *wr_kv_name(enum wr_kv_type);
 /* Whether heads of this size can be stored: q8_0 has blocks of 32 dimensions. */
 bool wr_kv_fits(enum wr_kv_type, uint32_t head_dim);
-/* Bytes of the key of one position of one head, and of its value (a K block has 16 times as many). */
-uint32_t wr_kv_bytes(enum wr_kv_type, uint32_t head_dim);
+/* Bytes of the key of one position of one head (a K block has 16 times as many), and of its value. */
+uint32_t wr_kv_key_bytes(enum wr_kv_type, uint32_t head_dim);
+uint32_t wr_kv_value_bytes(enum wr_kv_type, uint32_t head_dim);
 
 /* Merges span b into a (rule g), both [head_dim] with their m and l; empty spans (m = -inf) leave the other as it is. */
 void wr_attend_merge(float *m, float *l, float *o, float m2, float l2, const float *o2, uint32_t head_dim);

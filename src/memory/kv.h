@@ -13,8 +13,8 @@ struct wr_kv {
     const struct wr_device *device;
     enum wr_kv_type type;
     uint32_t n_layer, n_head_kv, head_dim;
-    uint32_t n_positions;   /* a multiple of 16 */
-    uint64_t element_bytes; /* of one position's key or value of one head */
+    uint32_t n_positions;            /* a multiple of 16 */
+    uint64_t key_bytes, value_bytes; /* of one position of one head */
 };
 
 /* Bytes of one position over all layers and heads. */

@@ -58,19 +58,19 @@ static double value(const void *stored, enum wr_kv_type type, uint32_t n_d, uint
 
 static double key_value(const uint8_t *keys, enum wr_kv_type type, uint32_t n_d, uint32_t position, uint32_t d)
 {
-    return value(keys + (size_t)(position / 16) * 16 * wr_kv_bytes(type, n_d), type, n_d, 16, position % 16, d);
+    return value(keys + (size_t)(position / 16) * 16 * wr_kv_key_bytes(type, n_d), type, n_d, 16, position % 16, d);
 }
 
 static double value_value(const uint8_t *values, enum wr_kv_type type, uint32_t n_d, uint32_t position, uint32_t d)
 {
-    return value(values + (size_t)position * wr_kv_bytes(type, n_d), type, n_d, 1, 0, d);
+    return value(values + (size_t)position * wr_kv_value_bytes(type, n_d), type, n_d, 1, 0, d);
 }
 
 /* Stores the key and the value x[2][n_d] of a position. */
 static void store(struct check *c, enum wr_kv_type type, uint32_t n_d, const float *x, uint8_t *keys, uint8_t *values, uint32_t position)
 {
-    const size_t bytes = wr_kv_bytes(type, n_d);
-    c->ref->kv_store(type, n_d, x, x + n_d, keys + position / 16 * 16 * bytes, position % 16, values + position * bytes);
+    uint8_t *block = keys + position / 16 * 16 * wr_kv_key_bytes(type, n_d);
+    c->ref->kv_store(type, n_d, x, x + n_d, block, position % 16, values + position * wr_kv_value_bytes(type, n_d));
 }
 
 /* Fills a tile's K and V; values stay finite in the type. */
@@ -92,13 +92,13 @@ static void poison(struct problem *p, void *k, void *v)
 {
     const uint32_t n_d = p->t.head_dim, slot_bytes = p->t.type == WR_KV_F32 ? 4 : 2;
     const uint32_t n = p->t.type == WR_KV_Q8_0 ? n_d / 32 : n_d, behind = p->t.type == WR_KV_Q8_0 ? n_d : 0; /* q8_0: the scales, behind the int8 values */
-    const size_t bytes = wr_kv_bytes(p->t.type, n_d);
+    const size_t key_bytes = wr_kv_key_bytes(p->t.type, n_d), value_bytes = wr_kv_value_bytes(p->t.type, n_d);
     const float nan = NAN;
     const uint16_t half_nan = 0x7e00;
     for (uint32_t key = 0; key < WR_TILE; key++) {
         bool seen = false;
         for (uint32_t i = 0; i < p->t.n_q; i++) seen = seen || (key >= p->first[i] && key < p->last[i]);
-        uint8_t *block = (uint8_t *)k + key / 16 * 16 * bytes + behind * 16, *row = (uint8_t *)v + key * bytes + behind;
+        uint8_t *block = (uint8_t *)k + key / 16 * 16 * key_bytes + behind * 16, *row = (uint8_t *)v + key * value_bytes + behind;
         for (uint32_t i = 0; i < n && !seen; i++) {
             memcpy(block + (i * 16 + key % 16) * slot_bytes, slot_bytes == 4 ? (const void *)&nan : &half_nan, slot_bytes);
             memcpy(row + i * slot_bytes, slot_bytes == 4 ? (const void *)&nan : &half_nan, slot_bytes);
@@ -109,8 +109,9 @@ static void poison(struct problem *p, void *k, void *v)
 static struct problem make(struct check *c, enum wr_kv_type type, uint32_t head_dim, uint32_t n_q, enum mask mask, enum check_data kind, bool fresh)
 {
     struct problem p = {.t = {.type = type, .head_dim = head_dim, .n_q = n_q, .scale = 1.0f / sqrtf((float)head_dim)}};
-    const size_t bytes = (size_t)WR_TILE * wr_kv_bytes(type, head_dim), n = (size_t)n_q * head_dim;
-    void *k = check_alloc(bytes, 16), *v = check_alloc(bytes, alignment(type));
+    const size_t n = (size_t)n_q * head_dim;
+    void *k = check_alloc((size_t)WR_TILE * wr_kv_key_bytes(type, head_dim), 16);
+    void *v = check_alloc((size_t)WR_TILE * wr_kv_value_bytes(type, head_dim), alignment(type));
     fill_kv(c, &p, kind, k, v);
     fill_mask(c, &p, mask);
     poison(&p, k, v);
@@ -270,7 +271,7 @@ static void non_finite(struct check *c)
 static void attend_context(const struct wr_kernels *k, enum wr_kv_type type, uint32_t head_dim, const uint8_t *keys, const uint8_t *values, const float *q,
     uint32_t first, uint32_t last, float scale, float softcap, float *out)
 {
-    const size_t tile_bytes = (size_t)WR_TILE * wr_kv_bytes(type, head_dim);
+    const size_t k_bytes = (size_t)WR_TILE * wr_kv_key_bytes(type, head_dim), v_bytes = (size_t)WR_TILE * wr_kv_value_bytes(type, head_dim);
     float *work = check_alloc(WR_TILE * 4, 64), *o = malloc(head_dim * 4), m = -INFINITY, l = 0.0f;
     memset(out, 0, head_dim * 4);
     for (uint32_t span = 0; span < last; span += WR_SPAN) {
@@ -279,7 +280,7 @@ static void attend_context(const struct wr_kernels *k, enum wr_kv_type type, uin
         for (uint32_t pos = span; pos < last && pos < span + WR_SPAN; pos += WR_TILE) {
             uint32_t a = first > pos ? first - pos : 0, b = last - pos < WR_TILE ? last - pos : WR_TILE;
             struct wr_tile t = {
-                type, head_dim, 1, keys + pos / WR_TILE * tile_bytes, values + pos / WR_TILE * tile_bytes, &q, &a, &b, scale, softcap, &m2, &l2, o, work};
+                type, head_dim, 1, keys + pos / WR_TILE * k_bytes, values + pos / WR_TILE * v_bytes, &q, &a, &b, scale, softcap, &m2, &l2, o, work};
             k->attend_tile(&t);
         }
         wr_attend_merge(&m, &l, out, m2, l2, o, head_dim);
@@ -292,7 +293,7 @@ static void attend_context(const struct wr_kernels *k, enum wr_kv_type type, uin
 static void context(struct check *c, enum wr_kv_type type, uint32_t head_dim, uint32_t n, uint32_t first, enum check_data kind, float softcap)
 {
     const uint32_t padded = (n + WR_TILE - 1) / WR_TILE * WR_TILE;
-    uint8_t *keys = calloc(padded, wr_kv_bytes(type, head_dim)), *values = calloc(padded, wr_kv_bytes(type, head_dim));
+    uint8_t *keys = calloc(padded, wr_kv_key_bytes(type, head_dim)), *values = calloc(padded, wr_kv_value_bytes(type, head_dim));
     float *x = malloc(head_dim * 8), *q = malloc(head_dim * 4), *out = malloc(head_dim * 4), *other = malloc(head_dim * 4);
     const float scale = 1.0f / sqrtf((float)head_dim);
     for (uint32_t pos = 0; pos < n; pos++) {
@@ -419,9 +420,9 @@ struct attend_bench {
 static void run_attend(void *arg)
 {
     struct attend_bench *b = arg;
-    size_t bytes = (size_t)WR_TILE * wr_kv_bytes(b->t.type, b->t.head_dim);
-    b->t.k = b->kv + 2 * bytes * b->at;
-    b->t.v = b->kv + 2 * bytes * b->at + bytes;
+    size_t keys = (size_t)WR_TILE * wr_kv_key_bytes(b->t.type, b->t.head_dim), values = (size_t)WR_TILE * wr_kv_value_bytes(b->t.type, b->t.head_dim);
+    b->t.k = b->kv + (keys + values) * b->at;
+    b->t.v = b->kv + (keys + values) * b->at + keys;
     b->at = b->at + 1 < b->n_tiles ? b->at + 1 : 0;
     b->k->attend_tile(&b->t);
 }
@@ -445,7 +446,7 @@ void bench_attend(struct check *c)
     for (uint32_t s = 0; s < 2 * sizeof shapes / sizeof shapes[0]; s++) {
         const enum wr_kv_type type = s % 2 ? WR_KV_Q8_0 : WR_KV_F16;
         const uint32_t n_d = shapes[s / 2].head_dim, n_q = shapes[s / 2].n_q;
-        const size_t tile_bytes = 2 * WR_TILE * (size_t)wr_kv_bytes(type, n_d);
+        const size_t tile_bytes = WR_TILE * ((size_t)wr_kv_key_bytes(type, n_d) + wr_kv_value_bytes(type, n_d));
         const bool from_memory = shapes[s / 2].from_memory;
         for (uint32_t i = 0; i < n_q; i++) rows[i] = q + i * n_d, first[i] = 0, last[i] = WR_TILE;
         for (uint32_t i = 0; i <= c->n_levels; i++) {

@@ -82,7 +82,9 @@ void check_levels(struct check *c)
     check_that(c, wr_kernels_best(NULL) == best && wr_kernels_best("") == best, "no cap does not give %s", best->level);
     for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++)
         check_that(c, wr_kernels_best(unknown[i]) == NULL, "\"%s\" is taken for a level", unknown[i]);
-    check_that(c, wr_kv_bytes(WR_KV_F16, 80) == 160 && wr_kv_bytes(WR_KV_F32, 80) == 320 && wr_kv_bytes(WR_KV_Q8_0, 128) == 136, "bytes of a position");
+    check_that(c, wr_kv_key_bytes(WR_KV_F16, 80) == 160 && wr_kv_key_bytes(WR_KV_F32, 80) == 320 && wr_kv_key_bytes(WR_KV_Q8_0, 128) == 136, "bytes of a key");
+    check_that(
+        c, wr_kv_value_bytes(WR_KV_F16, 80) == 160 && wr_kv_value_bytes(WR_KV_F32, 80) == 320 && wr_kv_value_bytes(WR_KV_Q8_0, 128) == 136, "bytes of a value");
 }
 
 void bench_levels(struct check *c) { (void)c; }

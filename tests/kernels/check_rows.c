@@ -329,13 +329,13 @@ static void expect_stored(enum wr_kv_type type, const float *x, uint32_t n, uint
 
 static void kv_store(struct check *c, enum wr_kv_type type, uint32_t head_dim, enum check_data kind, float limit)
 {
-    const size_t row = wr_kv_bytes(type, head_dim), alignment = type == WR_KV_F32 ? 4 : 2;
+    const size_t key = wr_kv_key_bytes(type, head_dim), row = wr_kv_value_bytes(type, head_dim), alignment = type == WR_KV_F32 ? 4 : 2;
     const uint32_t slot = check_below(c, 16);
     float *k = filled(c, kind, head_dim), *v = filled(c, kind, head_dim);
     uint32_t at = check_below(c, 2 * head_dim);
     if (limit != 0.0f) (at < head_dim ? k : v)[at % head_dim] = limit; /* else no element of these data is above 6e4 */
-    uint8_t *k_want = check_alloc(row * 16, alignment), *v_want = check_alloc(row, alignment), *k_same = malloc(row * 16), *v_same = malloc(row);
-    memcpy(k_same, k_want, row * 16);
+    uint8_t *k_want = check_alloc(key * 16, alignment), *v_want = check_alloc(row, alignment), *k_same = malloc(key * 16), *v_same = malloc(row);
+    memcpy(k_same, k_want, key * 16);
     memcpy(v_same, v_want, row);
     bool finite = c->ref->kv_store(type, head_dim, k, v, k_want, slot, v_want);
     /* The largest that rounds to a finite half, in the value or in the scale of its block. */
@@ -344,13 +344,13 @@ static void kv_store(struct check *c, enum wr_kv_type type, uint32_t head_dim, e
     if (expected) {
         expect_stored(type, k, head_dim, k_same, 16, slot);
         expect_stored(type, v, head_dim, v_same, 1, 0);
-        right = right && !memcmp(k_want, k_same, row * 16) && !memcmp(v_want, v_same, row);
+        right = right && !memcmp(k_want, k_same, key * 16) && !memcmp(v_want, v_same, row);
     }
     check_that(c, right, "kv_store scalar %s head_dim %u %s limit %g", wr_kv_name(type), head_dim, check_data_name(kind), (double)limit);
     for (uint32_t l = 0; l < c->n_levels; l++) {
-        uint8_t *k_got = check_alloc(row * 16, alignment), *v_got = check_alloc(row, alignment);
+        uint8_t *k_got = check_alloc(key * 16, alignment), *v_got = check_alloc(row, alignment);
         bool same = c->level[l]->kv_store(type, head_dim, k, v, k_got, slot, v_got) == finite && check_intact(k_got) && check_intact(v_got);
-        if (finite) same = same && !memcmp(k_want, k_got, row * 16) && !memcmp(v_want, v_got, row);
+        if (finite) same = same && !memcmp(k_want, k_got, key * 16) && !memcmp(v_want, v_got, row);
         check_that(c, same, "kv_store %s %s head_dim %u %s limit %g", c->level[l]->level, wr_kv_name(type), head_dim, check_data_name(kind), (double)limit);
         check_free(k_got);
         check_free(v_got);

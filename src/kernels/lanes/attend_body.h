@@ -149,7 +149,7 @@ static uint32_t most(uint32_t a, uint32_t b) { return a > b ? a : b; }
 /* Blocks [block, block + n_blocks) of K at dimensions [d, d + n_d) as f32, [n_blocks][n_d][16]. q8_0: d and n_d are multiples of 32. */
 static void widen_keys(const struct wr_tile *t, uint32_t block, uint32_t n_blocks, uint32_t d, uint32_t n_d, float *to)
 {
-    const size_t bytes = (size_t)WR_KV_BLOCK * wr_kv_bytes(t->type, t->head_dim);
+    const size_t bytes = (size_t)WR_KV_BLOCK * wr_kv_key_bytes(t->type, t->head_dim);
     for (uint32_t b = 0; b < n_blocks; b++, to += (size_t)n_d * WR_KV_BLOCK) {
         const uint8_t *from = (const uint8_t *)t->k + (block + b) * bytes;
         if (t->type == WR_KV_F16) {
@@ -169,7 +169,7 @@ static void widen_keys(const struct wr_tile *t, uint32_t block, uint32_t n_block
 /* V of the keys [key, end) at vectors [vector, vector + n) as f32, [end - key][n][16]. */
 static void widen_values(const struct wr_tile *t, uint32_t key, uint32_t end, uint32_t vector, uint32_t n, float *to)
 {
-    const size_t bytes = wr_kv_bytes(t->type, t->head_dim);
+    const size_t bytes = wr_kv_value_bytes(t->type, t->head_dim);
     const uint8_t *from = (const uint8_t *)t->v + key * bytes;
     for (; key < end; key++, from += bytes) {
         for (uint32_t j = vector; j < vector + n; j++, to += 16) {
@@ -207,7 +207,7 @@ static void scores(const struct wr_tile *t, const struct queries *s, float *part
     const uint32_t d_step = direct ? n_d : least(n_d, PART_FLOATS / (WR_KV_BLOCK * shapes[s->per_group - 1].n_vectors));
     const uint32_t block_step = direct ? WR_TILE / WR_KV_BLOCK : PART_FLOATS / (d_step * WR_KV_BLOCK);
     const uint32_t begin = s->first / WR_KV_BLOCK, n_parts = (end - begin + block_step - 1) / block_step * ((n_d + d_step - 1) / d_step);
-    const size_t bytes = wr_kv_bytes(t->type, n_d);
+    const size_t bytes = wr_kv_value_bytes(t->type, n_d);
     struct ahead ahead = ahead_of((const char *)t->v + s->first * bytes, direct || s->n_groups == 1 ? 0 : (s->last - s->first) * bytes, n_parts * s->n_groups);
     for (uint32_t block = begin; block < end; block += block_step) {
         const uint32_t n_blocks = least(block_step, end - block);
@@ -312,7 +312,7 @@ static void outputs(const struct wr_tile *t, const struct queries *s, float *par
     const uint32_t n_vectors = t->head_dim / 16, v_step = direct ? n_vectors : most(shapes[s->per_group - 1].n_vectors, 2);
     const uint32_t key_step = direct ? WR_TILE : PART_FLOATS / (v_step * 16);
     const uint32_t n_parts = (s->last - s->first + key_step - 1) / key_step * ((n_vectors + most(v_step, 1) - 1) / most(v_step, 1));
-    const size_t tile_bytes = (size_t)WR_TILE * wr_kv_bytes(t->type, t->head_dim);
+    const size_t tile_bytes = (size_t)WR_TILE * wr_kv_key_bytes(t->type, t->head_dim);
     const bool more = s->last == WR_TILE && !direct && s->n_groups > 1; /* queries that see the last key see the next tile, as a rule */
     struct ahead ahead = ahead_of((const char *)t->k + tile_bytes, more ? tile_bytes : 0, n_parts * s->n_groups);
     for (uint32_t key = s->first; key < s->last; key += key_step) {

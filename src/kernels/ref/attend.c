@@ -18,14 +18,14 @@ static float kv_value(enum wr_kv_type type, const void *p, size_t i, const uint1
 static void attend_one(const struct wr_tile *t, uint32_t i)
 {
     const uint32_t n_d = t->head_dim, first = t->first[i], last = t->last[i];
-    const size_t bytes = wr_kv_bytes(t->type, n_d);
+    const size_t key_bytes = wr_kv_key_bytes(t->type, n_d), value_bytes = wr_kv_value_bytes(t->type, n_d);
     const float *q = t->q[i];
     float *o = t->o + (size_t)i * n_d, *p = t->work + (size_t)i * WR_TILE;
 
     float max = -INFINITY;
     for (uint32_t j = first; j < last; j++) {
         const uint32_t slot = j % WR_KV_BLOCK;
-        const uint8_t *block = (const uint8_t *)t->k + (j - slot) * bytes;
+        const uint8_t *block = (const uint8_t *)t->k + (j - slot) * key_bytes;
         const uint16_t *scale = (const uint16_t *)(const void *)(block + n_d * WR_KV_BLOCK) + slot; /* of q8_0 */
         float s = 0.0f;
         for (uint32_t d = 0; d < n_d; d++) s = fmaf(q[d], kv_value(t->type, block, d * WR_KV_BLOCK + slot, scale + d / WR_GROUP * WR_KV_BLOCK), s);
@@ -48,7 +48,7 @@ static void attend_one(const struct wr_tile *t, uint32_t i)
     }
     t->l[i] += fold_sum(sum);
     for (uint32_t j = first; j < last; j++) {
-        const uint8_t *row = (const uint8_t *)t->v + j * bytes;
+        const uint8_t *row = (const uint8_t *)t->v + j * value_bytes;
         const uint16_t *scale = (const void *)(row + n_d);
         for (uint32_t d = 0; d < n_d; d++) o[d] = fmaf(p[j], kv_value(t->type, row, d, scale + d / WR_GROUP), o[d]);
     }

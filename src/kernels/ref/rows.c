@@ -89,11 +89,13 @@ const char *wr_kv_name(enum wr_kv_type type)
 
 bool wr_kv_fits(enum wr_kv_type type, uint32_t head_dim) { return type != WR_KV_Q8_0 || head_dim % WR_GROUP == 0; }
 
-uint32_t wr_kv_bytes(enum wr_kv_type type, uint32_t head_dim)
+uint32_t wr_kv_key_bytes(enum wr_kv_type type, uint32_t head_dim)
 {
     if (type == WR_KV_Q8_0) return head_dim + head_dim / WR_GROUP * (uint32_t)sizeof(uint16_t);
     return head_dim * (type == WR_KV_F16 ? 2 : 4);
 }
+
+uint32_t wr_kv_value_bytes(enum wr_kv_type type, uint32_t head_dim) { return wr_kv_key_bytes(type, head_dim); }
 
 /* Rule d for a key or value of one head: values `step` apart in q, scales `step` apart behind them. */
 static bool store_q8_0(const float *x, uint32_t head_dim, int8_t *q, uint16_t *scale, uint32_t step)
