@@ -89,7 +89,7 @@ void wr_guard_leave(void);
 
 /* Failure injection, for tests: the Nth call (1-based) from now of the given kind fails; if `persistent`, all later ones too.
  * n = 0 switches off. wr_fault_hit is what base/mem, base/team and io ask before they do the real thing. */
-enum wr_fault_kind { WR_FAULT_ALLOC, WR_FAULT_READ, WR_FAULT_THREAD, WR_N_FAULTS };
+enum wr_fault_kind { WR_FAULT_ALLOC, WR_FAULT_READ, WR_FAULT_WRITE, WR_FAULT_THREAD, WR_N_FAULTS };
 void wr_fault_set(enum wr_fault_kind, uint64_t n, bool persistent);
 bool wr_fault_hit(enum wr_fault_kind);
 uint64_t wr_fault_count(enum wr_fault_kind); /* calls since the last wr_fault_set */

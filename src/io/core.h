@@ -82,6 +82,11 @@ void wr_io_core_stats(const struct wr_io *, uint64_t *bytes, uint64_t *reads, bo
 /* The moment `timeout_ns` from now; UINT64_MAX for no limit. */
 uint64_t wr_io_deadline(uint64_t timeout_ns);
 
+/* Sets fd_direct and align of a file whose fd_buffered and fingerprint are set, by opening `path` once more. NULL: it worked; else the reason, and
+ * errno_value (0: none). */
+const char *wr_file_open_direct(struct wr_file *, const char *path, int flags, int *errno_value);
+bool wr_file_in_memory(int fd); /* tmpfs and the like */
+
 bool wr_io_uring_available(void); /* asks the kernel for a ring */
 
 /* What the script makes of the result of a system call (in fault.c). */

@@ -31,7 +31,7 @@ static int refuse_irregular(const struct stat *st, const char *label, weir_err *
 static int open_retry(const char *path, int flags)
 {
     int fd;
-    do fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | flags);
+    do fd = open(path, O_CLOEXEC | O_NOCTTY | O_NONBLOCK | flags);
     while (fd < 0 && errno == EINTR);
     if (fd < 0) return -1;
     /* O_NONBLOCK was for the case that a FIFO took the file's place; io_uring would answer EAGAIN because of it. */
@@ -56,6 +56,14 @@ _Static_assert(sizeof(struct statx_alignment) == 256, "struct statx of the kerne
 #define MAGIC_RAMFS 0x858458f6
 #define MAGIC_HUGETLBFS 0x958458f6
 
+bool wr_file_in_memory(int fd)
+{
+    struct statfs fs;
+    if (fstatfs(fd, &fs) != 0) return false;
+    uint32_t magic = (uint32_t)fs.f_type;
+    return magic == MAGIC_TMPFS || magic == MAGIC_RAMFS || magic == MAGIC_HUGETLBFS;
+}
+
 /* 0, or what is in the way. `align` is what direct reads need. */
 static const char *direct_alignment(int fd, uint32_t *align)
 {
@@ -68,17 +76,12 @@ static const char *direct_alignment(int fd, uint32_t *align)
         return NULL;
     }
     /* No answer: an older kernel, or a file system that does not say (FUSE, NFS). Those in memory accept O_DIRECT and do nothing by it. */
-    struct statfs fs;
-    if (fstatfs(fd, &fs) == 0) {
-        uint32_t magic = (uint32_t)fs.f_type;
-        if (magic == MAGIC_TMPFS || magic == MAGIC_RAMFS || magic == MAGIC_HUGETLBFS) return "the file system is in memory";
-    }
+    if (wr_file_in_memory(fd)) return "the file system is in memory";
     *align = WR_IO_ALIGN;
     return NULL;
 }
 
-/* Sets fd_direct and align. NULL: it worked; else the reason, and errno_value (0: none). */
-__attribute__((noinline)) static const char *open_direct(struct wr_file *file, int *errno_value)
+__attribute__((noinline)) const char *wr_file_open_direct(struct wr_file *file, const char *path, int flags, int *errno_value)
 {
     _Alignas(WR_IO_ALIGN) uint8_t first[WR_IO_ALIGN];
     struct stat st;
@@ -86,7 +89,7 @@ __attribute__((noinline)) static const char *open_direct(struct wr_file *file, i
     *errno_value = 0;
     const char *why = direct_alignment(file->fd_buffered, &file->align);
     if (why != NULL) return why;
-    int fd = open_retry(file->path, O_DIRECT);
+    int fd = open_retry(path, flags | O_DIRECT);
     if (fd < 0) {
         *errno_value = errno;
         return "opening for it failed";
@@ -126,7 +129,7 @@ int wr_file_open(struct wr_file *out, const char *path, enum weir_direct direct,
     if (stat(path, &st) != 0) return wr_err_errno(err, WEIR_E_OPEN, errno, "cannot open %s", label);
     int code = refuse_irregular(&st, label, err);
     if (code != 0) return code;
-    file.fd_buffered = open_retry(path, 0);
+    file.fd_buffered = open_retry(path, O_RDONLY);
     if (file.fd_buffered < 0) return wr_err_errno(err, WEIR_E_OPEN, errno, "cannot open %s", label);
     /* Headers are read in order, but what follows them are weights: read-ahead (8 MiB on some disks) would bring those in. */
     posix_fadvise(file.fd_buffered, 0, 0, POSIX_FADV_RANDOM);
@@ -143,7 +146,7 @@ int wr_file_open(struct wr_file *out, const char *path, enum weir_direct direct,
     file.fingerprint[3] = mtime_ns(&st);
     if (direct != WEIR_DIRECT_OFF) {
         int errno_value;
-        const char *why = open_direct(&file, &errno_value);
+        const char *why = wr_file_open_direct(&file, path, O_RDONLY, &errno_value);
         if (why != NULL) {
             weir_err words;
             wr_err(&words, WEIR_E_OPEN, "no direct I/O on %s: %s", label, why);
