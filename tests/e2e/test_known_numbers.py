@@ -21,7 +21,7 @@ def depths(n):
     """Where needles lie: first, second, around every border of a tile, middle, last; in lots of as many as a text can ask for."""
     borders = [border + step for border in range(TILE, n - TILE // 2, TILE) for step in (-1, 0, 1)]
     wanted = sorted({0, 1, n // 2, *borders})
-    n_texts = -(-(len(wanted) + 1) // needle_model.N_KEYS)
+    n_texts = -(-len(wanted) // (needle_model.N_KEYS - 1))
     lots = [wanted[i::n_texts] for i in range(n_texts)]
     return [[*lot, n - len(lot) - 2] for lot in lots]  # the last place before the questions
 

@@ -4,18 +4,21 @@
 One layer, one head. Keys lie in the part of the head that is not rotated, so a query scores SCORE above everything else on the needle of its key,
 wherever that is, and the logit of the answer with the needle's value is ANSWER, all other logits 0: a key or value that was lost, moved or damaged
 shows as a wrong number, not as a text that is slightly worse. Hay has keys and values of its own, small and random.
+Every token but the first is one byte of text, so a text of them is tokenized as it was written (text_of).
 """
 import numpy as np
+import tiny_model
 from gguf import GGUFWriter, TokenType
 
-N_KEYS, N_VALUES, N_HAY = 66, 5, 32
-N_EMBD, N_FF, HEAD_DIM, N_ROT = 256, 32, 128, 32
+N_KEYS, N_VALUES, N_HAY = 24, 5, 32
+N_EMBD, N_FF, HEAD_DIM, N_ROT = 128, 32, 32, 8
 SCORE, ANSWER = 40.0, 10.0
 HAY = 1
 NEEDLES = HAY + N_HAY
 QUERIES = NEEDLES + N_KEYS * N_VALUES
 ANSWERS = QUERIES + N_KEYS
 N_VOCAB = ANSWERS + N_VALUES
+FIRST_BYTE = 0x21  # of token 1
 # Dimensions of a state: a needle's key, its value, a query's key, the answer, hay.
 KEY, VALUE = 0, N_KEYS
 QUERY = VALUE + N_VALUES
@@ -77,7 +80,7 @@ def write(path, context):
     writer.add_layer_norm_rms_eps(1e-9)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list(["<|endoftext|>", *(f"w{i}" for i in range(1, N_VOCAB))])
+    writer.add_token_list(["<|endoftext|>", *tiny_model.byte_symbols()[FIRST_BYTE:FIRST_BYTE + N_VOCAB - 1]])
     writer.add_token_types([TokenType.CONTROL] + [TokenType.NORMAL] * (N_VOCAB - 1))
     writer.add_token_merges([])
     writer.add_bos_token_id(0)
@@ -91,17 +94,25 @@ def write(path, context):
     return path
 
 
-def text(n, depths):
-    """Ids of a text of n tokens with a needle at each depth, in which the last tokens ask for all of them; and the answers' values."""
+def hide(n, depths):
+    """Ids of n tokens of hay with a needle at each depth; the keys, and the values that belong to them, in the order of the depths."""
     draw = np.random.RandomState(n + len(depths))
-    assert len(depths) <= N_KEYS and max(depths) < n - len(depths)
+    assert len(depths) <= N_KEYS and max(depths) < n
     ids = draw.randint(HAY, NEEDLES, size=n)
     keys, values = draw.permutation(N_KEYS)[: len(depths)], draw.randint(0, N_VALUES, size=len(depths))
-    for depth, key, value in zip(depths, keys, values):
-        ids[depth] = needle(key, value)
-    order = draw.permutation(len(depths))
-    ids[n - len(depths):] = QUERIES + keys[order]
-    return ids.tolist(), values[order]
+    ids[depths] = needle(keys, values)
+    return ids, keys, values
+
+
+def text(n, depths):
+    """Ids of a text of n tokens with a needle at each depth, in which the last tokens ask for all of them; and the answers' values."""
+    ids, keys, values = hide(n - len(depths), depths)
+    order = np.random.RandomState(n).permutation(len(depths))
+    return [*ids.tolist(), *(QUERIES + keys[order]).tolist()], values[order]
+
+
+def text_of(ids):
+    return (np.asarray(ids) - 1 + FIRST_BYTE).astype(np.uint8).tobytes()
 
 
 def check(logits, values):
