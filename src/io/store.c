@@ -17,12 +17,13 @@ static const char *label_of(const struct wr_store *s) { return wr_file_label(s->
 
 /* ---- opening -------------------------------------------------------------------------- */
 
-static int make_unnamed(const char *folder, weir_err *err)
+static int make_unnamed(const char *folder, bool *linkable, weir_err *err)
 {
     int fd;
 #ifdef O_TMPFILE
-    do fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    do fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
     while (fd < 0 && errno == EINTR);
+    *linkable = fd >= 0;
     if (fd >= 0) return fd;
     if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL && errno != ENOENT)
         return wr_err_errno(err, WEIR_E_OPEN, errno, "cannot make a file in %s", wr_file_label(folder));
@@ -90,7 +91,7 @@ int wr_store_open_temporary(struct wr_store *out, const char *folder, enum weir_
     if (n == 0 || n + sizeof "/(a file without a name)" > sizeof s.file.path)
         return wr_err(err, WEIR_E_OPEN, "the name of the folder is %s", n == 0 ? "empty" : "too long");
     snprintf(s.file.path, sizeof s.file.path, "%s/(a file without a name)", folder);
-    s.file.fd_buffered = make_unnamed(folder, err);
+    s.file.fd_buffered = make_unnamed(folder, &s.linkable, err);
     if (s.file.fd_buffered < 0) return s.file.fd_buffered;
     char again[64];
     snprintf(again, sizeof again, "/proc/self/fd/%d", s.file.fd_buffered);
@@ -112,6 +113,19 @@ int wr_store_open_named(struct wr_store *out, const char *path, bool create, enu
     int code = open_rest(out, &s, path, direct, err);
     if (code != 0 && create) unlink(path);
     return code;
+}
+
+int wr_store_link(struct wr_store *s, const char *path, weir_err *err)
+{
+    char own[64];
+    size_t n = strlen(path);
+    snprintf(own, sizeof own, "/proc/self/fd/%d", s->file.fd_buffered);
+    int reason = !s->linkable ? EOPNOTSUPP : n >= sizeof s->file.path ? ENAMETOOLONG : 0;
+    if (reason == 0 && linkat(AT_FDCWD, own, AT_FDCWD, path, AT_SYMLINK_FOLLOW) != 0) reason = errno;
+    if (reason != 0) return wr_err_errno(err, WEIR_E_OPEN, reason, "cannot create %s", wr_file_label(path));
+    memcpy(s->file.path, path, n + 1);
+    s->temporary = s->linkable = false;
+    return 0;
 }
 
 void wr_store_close(struct wr_store *s) { wr_file_close(&s->file); }

@@ -12,6 +12,7 @@ struct wr_store {
     struct wr_file file; /* open for reading and writing; file.bytes: the length that readers may count on */
     const struct wr_log *log;
     bool temporary;     /* it has no name: errors say which folder it is in */
+    bool linkable;      /* it can get a name: wr_store_link */
     bool write_refused; /* a direct write was: everything is written through the page cache from now on */
 };
 
@@ -22,6 +23,8 @@ struct wr_store {
 int wr_store_open_temporary(struct wr_store *, const char *folder, enum weir_direct, const struct wr_log *, weir_err *);
 /* `create`: the file must not exist yet; else it must. */
 int wr_store_open_named(struct wr_store *, const char *path, bool create, enum weir_direct, const struct wr_log *, weir_err *);
+/* Gives a temporary file a name that does not exist yet (WEIR_E_OPEN where it does, and where the file is not linkable). */
+int wr_store_link(struct wr_store *, const char *path, weir_err *);
 void wr_store_close(struct wr_store *); /* an open one; again does nothing */
 
 /* Makes the file `bytes` long, and takes the room on the disk for it where the file system can (WEIR_E_WRITE when there is none: need and free bytes are
