@@ -64,6 +64,9 @@ struct wr_cli {
         uint64_t number, done, total;
         uint64_t first_ns, armed_ns, began_ns, began_done, printed_ns; /* of the process, the phase, its rate, the line */
         uint64_t window_ns[2], window_bytes[2];
+        struct wr_cli_forecast { /* what was done after how many seconds, at two times: the later one when twice as much was done as at the earlier */
+            double done[2], seconds[2];
+        } forecast;
     } progress;
 };
 
@@ -77,6 +80,10 @@ void wr_cli_log(void *cli, enum weir_log_level, const char *line);              
  * answer where both streams go to one place. */
 void wr_cli_progress_init(struct wr_cli *, bool terminal);
 void wr_cli_progress_end(struct wr_cli *);
+/* The seconds that are left of work that takes a x + b x^2 for x of it, as reading a text does: every token attends over all before it. b is known from when
+ * a 16th is done. _forecast notes how far it is. */
+void wr_cli_forecast(struct wr_cli_forecast *, double done, double seconds);
+double wr_cli_forecast_left(const struct wr_cli_forecast *, double done, double seconds, double total);
 /* Something begins that may take long: says so until _clear. number: of the token, 0 for none. */
 void wr_cli_progress_begin(struct wr_cli *, const char *phase, uint64_t number);
 void wr_cli_progress(void *cli, const char *phase, uint64_t done, uint64_t total, const char *unit); /* a weir_progress_fn */

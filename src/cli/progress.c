@@ -46,6 +46,22 @@ static size_t add(char *line, size_t room, size_t n, const char *format, ...)
     return n + (size_t)more < room ? n + (size_t)more : room - 1;
 }
 
+void wr_cli_forecast(struct wr_cli_forecast *f, double done, double seconds)
+{
+    if (done <= 0 || done < 2 * f->done[1]) return;
+    f->done[0] = f->done[1];
+    f->seconds[0] = f->seconds[1];
+    f->done[1] = done;
+    f->seconds[1] = seconds;
+}
+
+double wr_cli_forecast_left(const struct wr_cli_forecast *f, double done, double seconds, double total)
+{
+    double each = seconds / done, slower = 0;
+    if (done >= total / 16 && f->done[0] > 0) slower = (each - f->seconds[0] / f->done[0]) / (done - f->done[0]);
+    return (total - done) * (each + (slower > 0 ? slower * total : 0));
+}
+
 /* "prefill 128 of 4096 tokens, 12.3 tokens/s, 5 min left, reading 512 MB/s" */
 static void describe(const struct wr_cli *cli, uint64_t now, double reading, char *line, size_t room)
 {
@@ -62,6 +78,9 @@ static void describe(const struct wr_cli *cli, uint64_t now, double reading, cha
         n = add(line, room, n, "%s %llu of %llu %s", cli->progress.number ? "," : "", done, total, unit);
     if (total && !bytes && !layers && !seconds && rate > 0) n = add(line, room, n, ", %.3g %s/s", rate, unit);
     double left = !seconds && rate > 0 && total > done ? (double)(total - done) / rate : 0;
+    if (left > 0 && !strcmp(unit, "tokens"))
+        left = wr_cli_forecast_left(
+            &cli->progress.forecast, (double)(done - cli->progress.began_done), elapsed, (double)(total - cli->progress.began_done));
     if (!layers && left >= LEFT_FROM_SECONDS) n = left < 120 ? add(line, room, n, ", %.0f s left", left) : add(line, room, n, ", %.0f min left", left / 60);
     if (!bytes && reading > 0) add(line, room, n, ", reading %.0f MB/s", reading * 1e-6);
 }
@@ -136,6 +155,7 @@ static void set_phase(struct wr_cli *cli, const char *phase, uint64_t number)
     cli->progress.number = number;
     cli->progress.total = cli->progress.done = cli->progress.began_done = 0;
     cli->progress.began_ns = wr_clock_ns();
+    cli->progress.forecast = (struct wr_cli_forecast){{0}, {0}};
 }
 
 void wr_cli_progress_begin(struct wr_cli *cli, const char *phase, uint64_t number)
@@ -159,6 +179,7 @@ void wr_cli_progress(void *user, const char *phase, uint64_t done, uint64_t tota
     }
     cli->progress.done = done;
     cli->progress.total = total;
+    wr_cli_forecast(&cli->progress.forecast, (double)(done - cli->progress.began_done), (double)(wr_clock_ns() - cli->progress.began_ns) * 1e-9);
     snprintf(cli->progress.unit, sizeof cli->progress.unit, "%s", unit);
     if (!cli->progress.armed) arm(cli);
     pthread_mutex_unlock(&cli->progress.lock);

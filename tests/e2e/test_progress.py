@@ -4,6 +4,7 @@ import re
 import subprocess
 import time
 
+import needle_model
 import pytest
 from cgroup import slow_disk_cgroup
 from command import WEIR, environment, weir, weir_json
@@ -82,3 +83,17 @@ def test_answer_in_a_file(terminal, smollm2, tmp_path):  # noqa: F811
     run.expect(rb"\rprefill \d+ of \d+ tokens")
     assert run.end() == 0
     assert out.read_bytes() == weir(*words, "-q", expect=0).out
+
+
+def test_reading_a_long_text(terminal, tmp_path):  # noqa: F811
+    """Tokens a second and the time that is left, which grows with what every token attends over; Ctrl-C ends it within a chunk's layer."""
+    model = needle_model.write(tmp_path / "needle.gguf", 1 << 17)
+    n = 1 << 16
+    (tmp_path / "text").write_bytes(needle_model.text_of(needle_model.hide(n, [0])[0]))
+    run = terminal("run", model, "--raw", "-f", tmp_path / "text", "-n", 1, "-c", n + 1, "--memory", "1G", "--cpu", "scalar", "-t", 1)
+    line = rb"\rprefill (\d+) of 65536 tokens, [0-9.e+]+ tokens/s, \d+ (s|min) left[^\x1b]*\x1b\[K"
+    first, later = run.expect(line), run.expect(line)
+    assert int(first[1]) <= int(later[1]) < n
+    run.type(b"\x03")
+    began = time.monotonic()
+    assert run.end() == 130 and time.monotonic() - began < 10, run.shown[-500:]

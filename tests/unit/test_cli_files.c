@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -251,6 +252,29 @@ static void warnings(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
+/* Work of a x + b x^2 seconds, told in chunks of 512 as it gets done: what is left is known from a 16th on, and never negative. */
+static void forecast(void **state)
+{
+    (void)state;
+    const double a = 2e-3, b = 3e-8, total = 1 << 20, whole = a * total + b * total * total;
+    struct wr_cli_forecast f = {{0}, {0}};
+    double linear = 0;
+    for (double x = 512; x < total; x += 512) {
+        const double seconds = a * x + b * x * x;
+        wr_cli_forecast(&f, x, seconds);
+        const double left = wr_cli_forecast_left(&f, x, seconds, total);
+        if (x == 512) linear = left;
+        if (x >= total / 16) assert_true(fabs(left - (whole - seconds)) < 1e-6 * whole);
+        assert_true(left > 0);
+    }
+    assert_true(fabs(linear - (a + b * 512) * (total - 512)) < 1e-6 * whole);
+    /* What gets faster as it goes on is taken to go on as it did. */
+    f = (struct wr_cli_forecast){{0}, {0}};
+    wr_cli_forecast(&f, 100, 10);
+    wr_cli_forecast(&f, 200, 15);
+    assert_true(wr_cli_forecast_left(&f, 200, 15, 400) == 15);
+}
+
 int main(void)
 {
     const char *base = getenv("TMPDIR");
@@ -264,6 +288,7 @@ int main(void)
         cmocka_unit_test(texts),
         cmocka_unit_test(lines),
         cmocka_unit_test(warnings),
+        cmocka_unit_test(forecast),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
