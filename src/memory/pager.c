@@ -22,6 +22,7 @@ static int load_vectors(struct wr_pager *p, weir_err *err)
         uint8_t *raw = (uint8_t *)out + n * sizeof(float) - t->bytes;
         int rc = wr_file_read(&c->files[t->file], t->offset, raw, t->bytes, err);
         if (rc < 0) return wr_err_prefix(err, rc, "tensor %s", t->name);
+        wr_weight_crc_vector(p, i, raw);
         if (t->quant->id == WR_TYPE_F32) continue;
         for (uint64_t k = 0; k < n; k++) {
             uint8_t element[2];
@@ -60,6 +61,7 @@ static int load_pinned(struct wr_pager *p, weir_err *err)
                 if (err != NULL) *err = done[i].err;
             }
             struct wr_ref ref = {WR_TIER_RAM, WR_REGION_PINNED, e->place, e->bytes, 0};
+            if (done[i].code == 0) wr_weight_crc_extent(p, (uint32_t)done[i].tag, p->pinned + e->place);
             if (done[i].code == 0 && p->device->ops->upload != NULL) p->device->ops->upload(p->device, &ref);
             done_bytes += e->bytes;
             p->n_reads++;
@@ -130,6 +132,9 @@ int wr_pager_open(struct wr_pager **out, const struct wr_pager_config *config, w
     p->extent = wr_mem_array(config->ledger, WR_ACCOUNT_META, plan->n_extents, sizeof *p->extent, err);
     p->slot = wr_mem_array(config->ledger, WR_ACCOUNT_META, plan->n_slots, sizeof *p->slot, err);
     if (p->extent == NULL || p->slot == NULL) goto fail;
+    rc = wr_weight_crc_init(p, err);
+    if (rc < 0) goto fail;
+    rc = WEIR_E_NOMEM;
     uint64_t pinned_bytes = plan->account[WR_ACCOUNT_WEIGHTS];
     p->pinned = wr_arena_take(config->arena, config->ledger, WR_ACCOUNT_WEIGHTS, pinned_bytes, err);
     p->ring = wr_arena_take(config->arena, config->ledger, WR_ACCOUNT_RING, slots_bytes + rows_bytes, err);
@@ -173,6 +178,7 @@ void wr_pager_close(struct wr_pager *p)
     if (p->io != NULL) p->ops->close(p->io);
     wr_mem_free(p->extent);
     wr_mem_free(p->slot);
+    wr_mem_free(p->crc);
     wr_mem_free(p);
 }
 

@@ -26,6 +26,7 @@ struct wr_pager_config {
     struct wr_ledger *ledger;
     const struct wr_log *log;
     uint32_t n_members;         /* compute threads */
+    bool checksums;             /* wr_pager_weight_crc will be asked */
     const volatile int *cancel; /* may be NULL */
     weir_progress_fn *progress;
     void *progress_user;
@@ -70,6 +71,10 @@ const float *wr_pager_vector(const struct wr_pager *, uint32_t w);
 /* Rows of a ROWS weight, named by tokens: calls fn for each id, in order, with the row's bytes. One caller at a time. */
 typedef void wr_row_fn(void *user, size_t i, const void *row);
 int wr_pager_rows(struct wr_pager *, uint32_t w, const int32_t *ids, size_t n, wr_row_fn *, void *user, weir_err *);
+
+/* The crc of the bytes of a VECTOR, DENSE or HEAD weight as they were first read: false while some were not, which for VECTOR and pinned weights is until
+ * open is done, for the others until the first pass (of HEAD: that wants logits) ends. The same for every plan. */
+bool wr_pager_weight_crc(const struct wr_pager *, uint32_t w, uint32_t *crc);
 
 /* 0, or the code of the read that failed, with its text. */
 int wr_pager_error(struct wr_pager *, weir_err *);

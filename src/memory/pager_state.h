@@ -15,6 +15,11 @@ struct extent_state {
     _Atomic uint32_t ready, left;
     uint32_t slot;
     uint32_t used; /* LRU control: when it was asked for last, in extents of the tape */
+    bool seen;     /* its crcs are taken */
+};
+struct weight_crc {
+    _Atomic uint32_t crc;
+    _Atomic uint64_t left; /* bytes that are not in it yet */
 };
 struct slot_state {
     _Atomic uint32_t busy;
@@ -32,6 +37,7 @@ struct wr_pager {
     uint64_t seam_bytes;
     struct extent_state *extent; /* [n_extents] */
     struct slot_state *slot;     /* [n_slots] */
+    struct weight_crc *crc;      /* [n_weights]; NULL: not asked for */
 
     pthread_t thread;
     bool has_thread, in_pass;
@@ -59,6 +65,11 @@ struct wr_pager {
     uint32_t n_used;   /* LRU control: its clock */
     double load_seconds;
 };
+
+/* weight_crc.c */
+int wr_weight_crc_init(struct wr_pager *, weir_err *);
+void wr_weight_crc_vector(struct wr_pager *, uint32_t w, const void *bytes);         /* all of its bytes, as in the file */
+void wr_weight_crc_extent(struct wr_pager *, uint32_t extent, const uint8_t *bytes); /* what was read: counts the first time */
 
 int wr_tape_start(struct wr_pager *, weir_err *);
 /* The extent is in the slot, for the pass: counts it and shows it to compute. */

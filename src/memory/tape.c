@@ -63,6 +63,7 @@ void wr_tape_loaded(struct wr_pager *p, uint32_t extent, uint32_t slot, uint32_t
     const struct wr_extent *e = &p->plan->extents[extent];
     struct extent_state *s = &p->extent[extent];
     struct wr_ref ref = {WR_TIER_RAM, WR_REGION_RING, (uint64_t)slot * p->plan->slot_bytes, e->bytes, 0};
+    wr_weight_crc_extent(p, extent, p->ring + ref.offset);
     if (p->device->ops->upload != NULL) p->device->ops->upload(p->device, &ref);
     atomic_fetch_add_explicit(&p->bytes_streamed, e->bytes, memory_order_relaxed);
     atomic_fetch_add_explicit(&p->n_reads_streamed, 1, memory_order_relaxed);

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/crc32c.h"
 #include "base/os.h"
 #include "base/team.h"
 #include "memory/control.h"
@@ -123,8 +124,14 @@ static void open_rig(struct rig *r, const struct setting *s)
         wr_arena_open(&r->arena, r->plan.account[WR_ACCOUNT_SCRATCH] + r->plan.account[WR_ACCOUNT_WEIGHTS] + r->plan.account[WR_ACCOUNT_RING], &err), 0);
     assert_int_equal(wr_team_open_on(&r->team, s->n_threads, s->n_threads, &r->ledger, &err), 0);
     wr_device_cpu(&r->device);
-    struct wr_pager_config config = {
-        .plan = &r->plan, .catalog = &r->catalog, .device = &r->device, .io = s->io, .arena = &r->arena, .ledger = &r->ledger, .n_members = s->n_threads};
+    struct wr_pager_config config = {.plan = &r->plan,
+        .catalog = &r->catalog,
+        .device = &r->device,
+        .io = s->io,
+        .arena = &r->arena,
+        .ledger = &r->ledger,
+        .n_members = s->n_threads,
+        .checksums = r->data};
     if (wr_pager_open(&r->pager, &config, &err) != 0) fail_msg("%s", err.text);
     opened = r;
 }
@@ -221,6 +228,17 @@ static bool run_pass(struct rig *r, bool head, uint32_t limit, uint32_t work_us)
     return whole;
 }
 
+/* Every weight that is used whole was read by now: its crc is that of the file's bytes. */
+static void assert_checksums(const struct rig *r)
+{
+    for (uint32_t w = 0; w < r->n_uses; w++) {
+        const struct wr_tensor *t = r->uses[w].tensor;
+        uint32_t crc = 0;
+        assert_int_equal(wr_pager_weight_crc(r->pager, w, &crc), r->uses[w].use != WR_USE_ROWS);
+        if (r->uses[w].use != WR_USE_ROWS) assert_int_equal(crc, wr_crc32c_scalar(0, file_bytes + t->offset, t->bytes));
+    }
+}
+
 static void test_every_byte(void **state)
 {
     const char *wanted = getenv("WEIR_TEST_IO");
@@ -236,7 +254,13 @@ static void test_every_byte(void **state)
                 n++;
                 open_rig(&r, &s);
                 if (pins[p] != WEIR_AUTO) assert_true(r.plan.n_tape > 0);
+                uint32_t crc;
+                assert_true(wr_pager_weight_crc(r.pager, r.vector16, &crc));
+                assert_true(run_pass(&r, false, UINT32_MAX, 0)); /* without the head */
+                if (pins[p] == 0) assert_false(wr_pager_weight_crc(r.pager, r.head, &crc));
+                assert_true(wr_pager_weight_crc(r.pager, r.body[N_LAYERS - 1][N_IN_LAYER - 1], &crc));
                 for (int pass = 0; pass < 6; pass++) assert_true(run_pass(&r, pass % 3 == 0 || pass == 4, UINT32_MAX, 0));
+                assert_checksums(&r);
                 struct wr_pager_stats stats = wr_pager_stats(r.pager);
                 assert_int_equal(stats.bytes_pinned, r.plan.pinned);
                 if (pins[p] == WEIR_AUTO) assert_true(stats.bytes_streamed == 0 && stats.bytes_seam == 0);
@@ -387,6 +411,7 @@ static void test_abort(void **state)
         if (limit % 3 == 0) assert_false(run_pass(&r, limit % 2, limit / 2, 0));
         assert_true(run_pass(&r, limit % 2 == 0, UINT32_MAX, 0));
     }
+    assert_checksums(&r);
     close_rig(&r);
 }
 
