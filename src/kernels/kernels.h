@@ -43,6 +43,7 @@ struct wr_tile {
     float *m, *l;         /* [n_q] */
     float *o;             /* [n_q][head_dim] */
     float *work;          /* [n_q][WR_TILE], 64-byte aligned */
+    const void *next_k;   /* k of the tile that follows, to be fetched in time; NULL: none */
 };
 #define WR_TILE_MAX_Q 64
 

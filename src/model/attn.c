@@ -123,6 +123,8 @@ static void attend_pairs(struct attention *a, uint32_t head, uint32_t first, uin
             struct wr_ref keys = wr_kv_keys(kv, a->il, head, base, n), values = wr_kv_values(kv, a->il, head, base, n);
             tile.k = wr_ref_address(p->device, &keys);
             tile.v = wr_ref_address(p->device, &values);
+            struct wr_ref next = wr_kv_keys(kv, a->il, head, base + n, 1);
+            tile.next_k = base + n > last ? NULL : wr_ref_address(p->device, &next);
             p->kernels->attend_tile(&tile);
         }
         for (uint32_t i = 0; i < n_q; i++) wr_attend_merge(&all_m[i], &all_l[i], all_o + i * dim, m[i], l[i], o + i * dim, dim);

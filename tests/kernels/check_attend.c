@@ -117,6 +117,7 @@ static struct problem make(struct check *c, enum wr_kv_type type, uint32_t head_
     poison(&p, k, v);
     p.t.k = k;
     p.t.v = v;
+    p.t.next_k = check_below(c, 2) ? k : NULL;
     p.t.softcap = check_below(c, 3) == 0 ? 30.0f : 0.0f;
     p.q_data = check_alloc(n * 4, 4);
     p.m = malloc(n_q * 4);

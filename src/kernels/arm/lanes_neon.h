@@ -18,9 +18,9 @@ typedef struct {
     int32x4_t a, b, c, d;
 } v16i;
 
-/* SHAPE(queries, vectors) of the attention register tiles: accumulators, widened vectors and a broadcast in 32 registers, of which a vector takes four. */
+/* SHAPE(queries, blocks of K, vectors of V) of the attention register tiles: accumulators, widened vectors and a broadcast in 32 registers, of which a vector takes four. */
 #define LANES_MAX_Q 6
-#define LANES_SHAPES(SHAPE) SHAPE(1, 2) SHAPE(2, 2) SHAPE(3, 1) SHAPE(4, 1) SHAPE(5, 1) SHAPE(6, 1)
+#define LANES_SHAPES(SHAPE) SHAPE(1, 2, 2) SHAPE(2, 2, 2) SHAPE(3, 1, 1) SHAPE(4, 1, 1) SHAPE(5, 1, 1) SHAPE(6, 1, 1)
 
 #define V16(f, ...) ((v16){f(a, __VA_ARGS__), f(b, __VA_ARGS__), f(c, __VA_ARGS__), f(d, __VA_ARGS__)})
 #define V16I(f, ...) ((v16i){f(a, __VA_ARGS__), f(b, __VA_ARGS__), f(c, __VA_ARGS__), f(d, __VA_ARGS__)})

@@ -21,23 +21,57 @@ struct queries {
     const float *q[WR_TILE_MAX_Q];
 };
 
+/* Memory that is wanted later, fetched evenly beside the multiply-adds: V during the scores, the next tile's K during the outputs. Without it they wait for
+ * every line; fetched all at once, the lines wait for each other. */
+struct ahead {
+    const char *at;
+    size_t step; /* bytes beside each dimension of a register tile of scores and each key of one of outputs; of widened parts: beside a part */
+};
+
+/* What keeps up with a register tile that reads n_vectors of K or V as they are stored; widened parts are fetched by fetch_part. */
+LANES void fetch(struct ahead *a, const uint32_t n_vectors, const enum wr_kv_type type)
+{
+    if (type == WR_KV_F32) return;
+    const uint32_t n_lines = (n_vectors * (type == WR_KV_F16 ? 2 : 1) + 3) / 4;
+    for (uint32_t i = 0; i < n_lines; i++) v_prefetch(a->at + i * 64);
+    a->at += a->step;
+}
+
+static void fetch_part(struct ahead *a)
+{
+    for (size_t i = 0; i < a->step; i += 64) v_prefetch(a->at + i);
+    a->at += a->step;
+}
+
 /* ---- scores ---- */
 
 struct score_args {
     const float *const *q; /* [nq] -> at dimension 0 */
     uint32_t d0, n_d;      /* dimensions [d0, d0 + n_d); d0 > 0: out holds the sums so far */
-    const float *k;        /* first block, at dimension d0 */
-    size_t stride;         /* floats from block to block */
+    const uint8_t *k;      /* first block, at dimension d0 */
+    size_t stride;         /* bytes from block to block */
+    size_t scales;         /* q8_0: bytes from a block to its scales */
     uint32_t n_blocks;
     float *out; /* [nq][WR_TILE], at the first block */
+    struct ahead ahead;
 };
 
-LANES void score_blocks(const struct score_args *a, uint32_t block, const uint32_t nq, const uint32_t nb)
+/* Values [at, at + 16) behind p as f32. */
+LANES v16 widen(const enum wr_kv_type type, const void *p, size_t at, v16 scale)
 {
-    v16 acc[LANES_MAX_Q][4];
+    if (type == WR_KV_F32) return v_load((const float *)p + at);
+    if (type == WR_KV_F16) return v_load_f16((const uint16_t *)p + at);
+    return v_mul(v_load_i8((const int8_t *)p + at), scale);
+}
+
+LANES void score_blocks(struct score_args *a, uint32_t block, const uint32_t nq, const uint32_t nb, const enum wr_kv_type type)
+{
+    v16 acc[LANES_MAX_Q][4], scale[4];
     const float *q[LANES_MAX_Q];
     float *out = a->out + (size_t)block * WR_KV_BLOCK;
-    const float *from = a->k + block * a->stride;
+    const uint8_t *from = a->k + block * a->stride;
+    UNROLL
+    for (uint32_t b = 0; b < nb; b++) scale[b] = v_zero();
     UNROLL
     for (uint32_t i = 0; i < nq; i++) {
         q[i] = a->q[i] + a->d0;
@@ -45,15 +79,22 @@ LANES void score_blocks(const struct score_args *a, uint32_t block, const uint32
         for (uint32_t b = 0; b < nb; b++) acc[i][b] = a->d0 ? v_load(out + i * WR_TILE + b * WR_KV_BLOCK) : v_zero();
     }
     const uint32_t n_d = a->n_d;
-    for (uint32_t d = 0; d < n_d; d++) {
-        v16 k[4];
+    struct ahead ahead = a->ahead;
+    for (uint32_t d = 0; d < n_d;) {
         UNROLL
-        for (uint32_t b = 0; b < nb; b++) k[b] = v_load(from + b * a->stride + (size_t)d * WR_KV_BLOCK);
-        UNROLL
-        for (uint32_t i = 0; i < nq; i++) {
-            v16 x = v_set(q[i][d]);
+        for (uint32_t b = 0; b < nb && type == WR_KV_Q8_0; b++)
+            scale[b] = v_load_f16((const uint16_t *)(const void *)(from + b * a->stride + a->scales) + d / WR_GROUP * WR_KV_BLOCK);
+        for (const uint32_t end = type == WR_KV_Q8_0 ? d + WR_GROUP : n_d; d < end; d++) {
+            v16 k[4];
+            fetch(&ahead, nb, type);
             UNROLL
-            for (uint32_t b = 0; b < nb; b++) acc[i][b] = v_fma(x, k[b], acc[i][b]);
+            for (uint32_t b = 0; b < nb; b++) k[b] = widen(type, from + b * a->stride, (size_t)d * WR_KV_BLOCK, scale[b]);
+            UNROLL
+            for (uint32_t i = 0; i < nq; i++) {
+                v16 x = v_set(q[i][d]);
+                UNROLL
+                for (uint32_t b = 0; b < nb; b++) acc[i][b] = v_fma(x, k[b], acc[i][b]);
+            }
         }
     }
     UNROLL
@@ -61,19 +102,22 @@ LANES void score_blocks(const struct score_args *a, uint32_t block, const uint32
         UNROLL
         for (uint32_t b = 0; b < nb; b++) v_store(out + i * WR_TILE + b * WR_KV_BLOCK, acc[i][b]);
     }
+    a->ahead = ahead;
 }
 
 /* ---- outputs ---- */
 
 struct mix_args {
     const float *p;             /* [nq][WR_TILE], at the first key */
-    const float *v;             /* first key, first of the dimensions */
-    size_t stride;              /* floats from key to key */
+    const uint8_t *v;           /* first key, first of the dimensions */
+    size_t stride;              /* bytes from key to key */
+    size_t scales;              /* q8_0: bytes from the first of the dimensions to its scale */
     uint32_t n_keys, n_vectors; /* n_vectors * 16 dimensions */
     float *o[LANES_MAX_Q];      /* -> first of the dimensions */
+    struct ahead *ahead;
 };
 
-LANES void mix_vectors(const struct mix_args *a, uint32_t vector, const uint32_t nq, const uint32_t nv)
+LANES void mix_vectors(const struct mix_args *a, uint32_t vector, const uint32_t nq, const uint32_t nv, const enum wr_kv_type type)
 {
     v16 acc[LANES_MAX_Q][4];
     UNROLL
@@ -81,18 +125,19 @@ LANES void mix_vectors(const struct mix_args *a, uint32_t vector, const uint32_t
         UNROLL
         for (uint32_t j = 0; j < nv; j++) acc[i][j] = v_load(a->o[i] + (vector + j) * 16);
     }
-    const float *p = a->p;
-    const uint32_t n_keys = a->n_keys;
-    const float *from = a->v + vector * 16;
-    for (uint32_t key = 0; key < n_keys; key++, from += a->stride) {
-        v16 v[4];
+    const float *p = a->p, *const end = p + a->n_keys;
+    const uint8_t *from = a->v;
+    struct ahead ahead = *a->ahead;
+    for (; p < end; p++, from += a->stride) {
+        const uint16_t *scales = (const uint16_t *)(const void *)(from + a->scales) + vector / 2;
+        v16 scale = v_zero();
+        fetch(&ahead, nv, type);
         UNROLL
-        for (uint32_t j = 0; j < nv; j++) v[j] = v_load(from + j * 16);
-        UNROLL
-        for (uint32_t i = 0; i < nq; i++) {
-            v16 x = v_set(p[i * WR_TILE + key]);
+        for (uint32_t j = 0; j < nv; j++) {
+            if (type == WR_KV_Q8_0 && j % 2 == 0) scale = v_set_f16(scales[j / 2]);
+            const v16 v = widen(type, from, (vector + j) * 16, scale);
             UNROLL
-            for (uint32_t j = 0; j < nv; j++) acc[i][j] = v_fma(x, v[j], acc[i][j]);
+            for (uint32_t i = 0; i < nq; i++) acc[i][j] = v_fma(v_set(p[i * WR_TILE]), v, acc[i][j]);
         }
     }
     UNROLL
@@ -100,29 +145,34 @@ LANES void mix_vectors(const struct mix_args *a, uint32_t vector, const uint32_t
         UNROLL
         for (uint32_t j = 0; j < nv; j++) v_store(a->o[i] + (vector + j) * 16, acc[i][j]);
     }
+    *a->ahead = ahead;
 }
 
-#define SHAPE(nq, nb)                                                                                                                                          \
-    static void score_##nq(const struct score_args *a)                                                                                                         \
+#define KERNELS(nq, nb, nv, type)                                                                                                                              \
+    static void score_##nq##_##type(struct score_args *a)                                                                                                      \
     {                                                                                                                                                          \
         uint32_t block = 0;                                                                                                                                    \
-        for (; block + nb <= a->n_blocks; block += nb) score_blocks(a, block, nq, nb);                                                                         \
-        for (; block < a->n_blocks; block++) score_blocks(a, block, nq, 1);                                                                                    \
+        for (; block + nb <= a->n_blocks; block += nb) score_blocks(a, block, nq, nb, WR_KV_##type);                                                           \
+        for (; block < a->n_blocks; block++) score_blocks(a, block, nq, 1, WR_KV_##type);                                                                      \
     }                                                                                                                                                          \
-    static void mix_##nq(const struct mix_args *a)                                                                                                             \
+    static void mix_##nq##_##type(const struct mix_args *a)                                                                                                    \
     {                                                                                                                                                          \
         uint32_t vector = 0;                                                                                                                                   \
-        for (; vector + nb <= a->n_vectors; vector += nb) mix_vectors(a, vector, nq, nb);                                                                      \
-        for (; vector < a->n_vectors; vector++) mix_vectors(a, vector, nq, 1);                                                                                 \
+        for (; vector + nv <= a->n_vectors; vector += nv) mix_vectors(a, vector, nq, nv, WR_KV_##type);                                                        \
+        for (; vector < a->n_vectors; vector++) mix_vectors(a, vector, nq, 1, WR_KV_##type);                                                                   \
     }
+#define SHAPE(nq, nb, nv) KERNELS(nq, nb, nv, F16) KERNELS(nq, nb, nv, F32) KERNELS(nq, nb, nv, Q8_0)
 LANES_SHAPES(SHAPE)
 #undef SHAPE
+#undef KERNELS
 
-#define SHAPE(nq, nb) {score_##nq, mix_##nq, nb},
+#define SHAPE(nq, nb, nv)                                                                                                                                      \
+    {{[WR_KV_F16] = score_##nq##_F16, [WR_KV_F32] = score_##nq##_F32, [WR_KV_Q8_0] = score_##nq##_Q8_0},                                                       \
+        {[WR_KV_F16] = mix_##nq##_F16, [WR_KV_F32] = mix_##nq##_F32, [WR_KV_Q8_0] = mix_##nq##_Q8_0}, nb, nv},
 static const struct {
-    void (*score)(const struct score_args *);
-    void (*mix)(const struct mix_args *);
-    uint32_t n_vectors; /* that a register tile of so many queries takes at a time */
+    void (*score[WR_N_KV_TYPES])(struct score_args *);
+    void (*mix[WR_N_KV_TYPES])(const struct mix_args *);
+    uint32_t n_blocks, n_vectors; /* that a register tile of so many queries takes at a time */
 } shapes[LANES_MAX_Q] = {LANES_SHAPES(SHAPE)};
 #undef SHAPE
 
@@ -145,6 +195,7 @@ static struct queries find_queries(const struct wr_tile *t)
 
 static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
 static uint32_t most(uint32_t a, uint32_t b) { return a > b ? a : b; }
+static uint32_t rounds(uint32_t n, uint32_t step) { return (n + step - 1) / step; }
 
 /* Blocks [block, block + n_blocks) of K at dimensions [d, d + n_d) as f32, [n_blocks][n_d][16]. q8_0: d and n_d are multiples of 32. */
 static void widen_keys(const struct wr_tile *t, uint32_t block, uint32_t n_blocks, uint32_t d, uint32_t n_d, float *to)
@@ -182,44 +233,37 @@ static void widen_values(const struct wr_tile *t, uint32_t key, uint32_t end, ui
     }
 }
 
-/* Memory that is wanted later, fetched evenly beside the arithmetic: V during the scores, the next tile's K during the outputs. Widening would wait for it,
- * and the multiply-adds with it: 4 % of 512 rows on a Xeon. One group of queries is bound by memory itself (7 to 15 % slower with it). */
-struct ahead {
-    const char *at, *end;
-    size_t step; /* bytes beside each register tile */
-};
-
-static struct ahead ahead_of(const void *at, size_t bytes, uint32_t n_steps)
-{
-    return (struct ahead){at, (const char *)at + bytes, (bytes / most(n_steps, 1) + 127) & ~(size_t)63};
-}
-
-static void fetch(struct ahead *a)
-{
-    for (size_t i = 0; i < a->step && a->at < a->end; i += 64, a->at += 64) v_prefetch(a->at);
-}
+/* Whether the register tiles read K and V as they are stored: one group of queries has nothing to share a widened part with. */
+static bool as_stored(const struct wr_tile *t, const struct queries *s) { return t->type == WR_KV_F32 || s->n_groups == 1; }
 
 /* Raw scores of every query with the blocks that any of them sees: work[s][key], s counted among the seeing queries. */
 static void scores(const struct wr_tile *t, const struct queries *s, float *part)
 {
-    const bool direct = t->type == WR_KV_F32;
-    const uint32_t n_d = t->head_dim, end = (s->last + WR_KV_BLOCK - 1) / WR_KV_BLOCK;
-    const uint32_t d_step = direct ? n_d : least(n_d, PART_FLOATS / (WR_KV_BLOCK * shapes[s->per_group - 1].n_vectors));
-    const uint32_t block_step = direct ? WR_TILE / WR_KV_BLOCK : PART_FLOATS / (d_step * WR_KV_BLOCK);
-    const uint32_t begin = s->first / WR_KV_BLOCK, n_parts = (end - begin + block_step - 1) / block_step * ((n_d + d_step - 1) / d_step);
-    const size_t bytes = wr_kv_value_bytes(t->type, n_d);
-    struct ahead ahead = ahead_of((const char *)t->v + s->first * bytes, direct || s->n_groups == 1 ? 0 : (s->last - s->first) * bytes, n_parts * s->n_groups);
+    const bool stored = as_stored(t, s);
+    const uint32_t n_d = t->head_dim, begin = s->first / WR_KV_BLOCK, end = (s->last + WR_KV_BLOCK - 1) / WR_KV_BLOCK;
+    const uint32_t d_step = stored ? n_d : least(n_d, PART_FLOATS / (WR_KV_BLOCK * shapes[s->per_group - 1].n_blocks));
+    const uint32_t block_step = stored ? WR_TILE / WR_KV_BLOCK : PART_FLOATS / (d_step * WR_KV_BLOCK);
+    const size_t value_bytes = wr_kv_value_bytes(t->type, n_d), block_bytes = (size_t)WR_KV_BLOCK * wr_kv_key_bytes(t->type, n_d);
+    const uint32_t n_steps =
+        stored ? rounds(end - begin, shapes[s->per_group - 1].n_blocks) * n_d : rounds(end - begin, block_step) * rounds(n_d, d_step) * s->n_groups;
+    struct ahead ahead = {(const char *)t->v + s->first * value_bytes, rounds((uint32_t)((s->last - s->first) * value_bytes), n_steps)};
     for (uint32_t block = begin; block < end; block += block_step) {
         const uint32_t n_blocks = least(block_step, end - block);
         for (uint32_t d = 0; d < n_d; d += d_step) {
             const uint32_t n = least(d_step, n_d - d);
-            const float *k = direct ? (const float *)t->k + (size_t)block * n_d * WR_KV_BLOCK : part;
-            if (!direct) widen_keys(t, block, n_blocks, d, n, part);
-            for (uint32_t i = 0; i < s->n; i += s->per_group) {
-                fetch(&ahead);
-                struct score_args a = {s->q + i, d, n, k, (size_t)n * WR_KV_BLOCK, n_blocks, t->work + (size_t)i * WR_TILE + block * WR_KV_BLOCK};
-                shapes[least(s->per_group, s->n - i) - 1].score(&a);
+            struct score_args a = {NULL, d, n, (const uint8_t *)t->k + block * block_bytes, block_bytes, (size_t)n_d * WR_KV_BLOCK, n_blocks, NULL, ahead};
+            if (!stored) {
+                widen_keys(t, block, n_blocks, d, n, part);
+                a.k = (const uint8_t *)part;
+                a.stride = (size_t)n * WR_KV_BLOCK * sizeof *part;
             }
+            for (uint32_t i = 0; i < s->n; i += s->per_group) {
+                if (!stored) fetch_part(&ahead);
+                a.q = s->q + i;
+                a.out = t->work + (size_t)i * WR_TILE + block * WR_KV_BLOCK;
+                shapes[least(s->per_group, s->n - i) - 1].score[stored ? t->type : WR_KV_F32](&a);
+            }
+            if (stored) ahead = a.ahead;
         }
     }
 }
@@ -274,18 +318,21 @@ static void probabilities(const struct wr_tile *t, uint32_t i, float *p, float s
 
 /* V of the keys from key0 on, at the dimensions from d. */
 struct values {
-    const float *v;
-    size_t stride; /* floats from key to key */
+    enum wr_kv_type type;
+    const uint8_t *v;
+    size_t stride, scales; /* as in mix_args */
     uint32_t key0, d, n_vectors;
+    struct ahead *ahead;
 };
 
 /* O of queries [i, i + n) of `s` with the keys [first, last), which all of them see. */
 static void mix_seen(const struct wr_tile *t, const struct queries *s, uint32_t i, uint32_t n, uint32_t first, uint32_t last, const struct values *v)
 {
     if (first >= last) return;
-    struct mix_args a = {t->work + (size_t)i * WR_TILE + first, v->v + (first - v->key0) * v->stride, v->stride, last - first, v->n_vectors, {0}};
+    struct mix_args a = {
+        t->work + (size_t)i * WR_TILE + first, v->v + (first - v->key0) * v->stride, v->stride, v->scales, last - first, v->n_vectors, {0}, v->ahead};
     for (uint32_t r = 0; r < n; r++) a.o[r] = t->o + (size_t)s->index[i + r] * t->head_dim + v->d;
-    shapes[n - 1].mix(&a);
+    shapes[n - 1].mix[v->type](&a);
 }
 
 /* A group of queries with the keys [v->key0, end): together where all see, one by one where only some do; ascending for each. A masked key is left out, not
@@ -308,25 +355,26 @@ static void mix_group(const struct wr_tile *t, const struct queries *s, uint32_t
 
 static void outputs(const struct wr_tile *t, const struct queries *s, float *part)
 {
-    const bool direct = t->type == WR_KV_F32;
-    const uint32_t n_vectors = t->head_dim / 16, v_step = direct ? n_vectors : most(shapes[s->per_group - 1].n_vectors, 2);
-    const uint32_t key_step = direct ? WR_TILE : PART_FLOATS / (v_step * 16);
-    const uint32_t n_parts = (s->last - s->first + key_step - 1) / key_step * ((n_vectors + most(v_step, 1) - 1) / most(v_step, 1));
-    const size_t tile_bytes = (size_t)WR_TILE * wr_kv_key_bytes(t->type, t->head_dim);
-    const bool more = s->last == WR_TILE && !direct && s->n_groups > 1; /* queries that see the last key see the next tile, as a rule */
-    struct ahead ahead = ahead_of((const char *)t->k + tile_bytes, more ? tile_bytes : 0, n_parts * s->n_groups);
+    const bool stored = as_stored(t, s);
+    const size_t bytes = wr_kv_value_bytes(t->type, t->head_dim);
+    const uint32_t n_vectors = t->head_dim / 16, v_step = stored ? most(n_vectors, 1) : most(shapes[s->per_group - 1].n_vectors, 2);
+    const uint32_t key_step = stored ? most((uint32_t)(PART_FLOATS * sizeof *part / bytes), 1) : PART_FLOATS / (v_step * 16);
+    const uint32_t n_steps = stored ? rounds(n_vectors, shapes[s->per_group - 1].n_vectors) * (s->last - s->first)
+                                    : rounds(s->last - s->first, key_step) * rounds(n_vectors, v_step) * s->n_groups;
+    const uint32_t tile_bytes = WR_TILE * wr_kv_key_bytes(t->type, t->head_dim);
+    struct ahead ahead = {t->k, 0};
+    if (t->next_k != NULL && n_steps > 0) ahead = (struct ahead){t->next_k, rounds(tile_bytes, n_steps)};
     for (uint32_t key = s->first; key < s->last; key += key_step) {
         const uint32_t end = least(key + key_step, s->last);
         for (uint32_t j = 0; j < n_vectors; j += v_step) {
             const uint32_t n = least(v_step, n_vectors - j);
-            struct values v = {part, n * 16, key, j * 16, n};
-            if (direct) {
-                v.v = (const float *)t->v + (size_t)key * t->head_dim + j * 16;
-                v.stride = t->head_dim;
-            } else
+            struct values v = {t->type, (const uint8_t *)t->v + key * bytes, bytes, t->head_dim, key, j * 16, n, &ahead};
+            if (!stored) {
                 widen_values(t, key, end, j, n, part);
+                v = (struct values){WR_KV_F32, (const uint8_t *)part, n * 16 * sizeof *part, 0, key, j * 16, n, &ahead};
+            }
             for (uint32_t i = 0; i < s->n; i += s->per_group) {
-                fetch(&ahead);
+                if (!stored) fetch_part(&ahead);
                 mix_group(t, s, i, least(s->per_group, s->n - i), end, &v);
             }
         }
@@ -338,7 +386,8 @@ static void outputs(const struct wr_tile *t, const struct queries *s, float *par
         for (uint32_t d = n_vectors * 16; d < t->head_dim; d++) {
             for (uint32_t key = t->first[row]; key < t->last[row]; key++) {
                 size_t at = (size_t)key * t->head_dim + d;
-                o[d] = fmaf(t->work[(size_t)i * WR_TILE + key], direct ? ((const float *)t->v)[at] : wr_f32_from_f16(((const uint16_t *)t->v)[at]), o[d]);
+                o[d] = fmaf(
+                    t->work[(size_t)i * WR_TILE + key], t->type == WR_KV_F32 ? ((const float *)t->v)[at] : wr_f32_from_f16(((const uint16_t *)t->v)[at]), o[d]);
             }
         }
     }

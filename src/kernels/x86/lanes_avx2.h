@@ -17,9 +17,9 @@ typedef struct {
     __m256i a, b;
 } v16i;
 
-/* SHAPE(queries, vectors) of the attention register tiles: accumulators, widened vectors and a broadcast in 16 registers. */
+/* SHAPE(queries, blocks of K, vectors of V) of the attention register tiles: accumulators, widened vectors and a broadcast in 16 registers. */
 #define LANES_MAX_Q 6
-#define LANES_SHAPES(SHAPE) SHAPE(1, 2) SHAPE(2, 2) SHAPE(3, 1) SHAPE(4, 1) SHAPE(5, 1) SHAPE(6, 1)
+#define LANES_SHAPES(SHAPE) SHAPE(1, 2, 4) SHAPE(2, 2, 2) SHAPE(3, 1, 1) SHAPE(4, 1, 1) SHAPE(5, 1, 1) SHAPE(6, 1, 1)
 
 #define V16(fa, fb) ((v16){fa, fb})
 #define V16I(fa, fb) ((v16i){fa, fb})
@@ -59,7 +59,11 @@ LANES v16 v_load_f16(const uint16_t *p)
 {
     return V16(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 8))));
 }
-LANES v16 v_set_f16(uint16_t x) { return v_set(_cvtsh_ss(x)); }
+LANES v16 v_set_f16(uint16_t x)
+{
+    __m256 v = _mm256_cvtph_ps(_mm_set1_epi16((int16_t)x));
+    return V16(v, v);
+}
 LANES v16 v_load_i8(const int8_t *p)
 {
     return V16(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))),

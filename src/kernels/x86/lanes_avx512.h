@@ -13,10 +13,10 @@
 typedef __m512 v16;
 typedef __m512i v16i;
 
-/* SHAPE(queries, vectors) of the attention register tiles. 8 x 2 accumulators leave room for the vectors and a broadcast; with few queries more vectors
+/* SHAPE(queries, blocks of K, vectors of V) of the attention register tiles. 8 x 2 accumulators leave room for the vectors and a broadcast; with few queries more vectors
  * keep both FMA units busy (4 cycles latency). */
 #define LANES_MAX_Q 8
-#define LANES_SHAPES(SHAPE) SHAPE(1, 4) SHAPE(2, 4) SHAPE(3, 4) SHAPE(4, 4) SHAPE(5, 2) SHAPE(6, 2) SHAPE(7, 2) SHAPE(8, 2)
+#define LANES_SHAPES(SHAPE) SHAPE(1, 4, 4) SHAPE(2, 4, 4) SHAPE(3, 4, 4) SHAPE(4, 4, 4) SHAPE(5, 2, 2) SHAPE(6, 2, 2) SHAPE(7, 2, 2) SHAPE(8, 2, 2)
 
 LANES __mmask16 lanes_below(uint32_t n) { return (__mmask16)((1u << n) - 1); } /* n <= 16 */
 
@@ -27,7 +27,7 @@ LANES void v_store(float *p, v16 x) { _mm512_storeu_ps(p, x); }
 LANES v16 v_load_n(const float *p, uint32_t n) { return _mm512_maskz_loadu_ps(lanes_below(n), p); } /* lanes >= n are 0 and not read */
 LANES void v_store_n(float *p, v16 x, uint32_t n) { _mm512_mask_storeu_ps(p, lanes_below(n), x); }
 LANES v16 v_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
-LANES v16 v_set_f16(uint16_t x) { return _mm512_set1_ps(_cvtsh_ss(x)); }
+LANES v16 v_set_f16(uint16_t x) { return _mm512_cvtph_ps(_mm256_set1_epi16((int16_t)x)); }
 LANES v16 v_load_i8(const int8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }
 LANES void v_store_f16(uint16_t *p, v16 x) { _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)); }
 
