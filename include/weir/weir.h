@@ -58,10 +58,12 @@ typedef struct weir_options {
     uint32_t n_threads;    /* 0: the CPUs that this process may use */
     uint32_t n_chunk;      /* rows of a prefill pass; 0: up to 512, lowered by the plan */
     enum weir_kv kv;
+    uint64_t kv_disk_bytes; /* keys and values that do not fit in memory: on disk at most; 0: none; WEIR_AUTO: as many as there are */
+    char kv_dir[1024];      /* and in which folder; "": weir/kv in the user's cache folder */
     enum weir_direct direct;
-    char io[16];            /* "auto", "uring", "pread", "mmap" */
-    char isa[16];           /* cap of the CPU level: "" (none), "scalar"; x86: "avx2", "avxvnni", "avx512", "avx512vnni", "amx"; AArch64: "neon", "dotprod", "i8mm" */
-    bool precise;           /* int16 instead of int8 activations */
+    char io[16];  /* "auto", "uring", "pread", "mmap" */
+    char isa[16]; /* cap of the CPU level: "" (none), "scalar"; x86: "avx2", "avxvnni", "avx512", "avx512vnni", "amx"; AArch64: "neon", "dotprod", "i8mm" */
+    bool precise; /* int16 instead of int8 activations */
     uint64_t pin_bytes;     /* diagnostics: weights to pin; WEIR_AUTO: what fits */
     uint64_t ring_bytes;    /* diagnostics; WEIR_AUTO */
     uint64_t extent_bytes;  /* diagnostics; WEIR_AUTO */
@@ -102,7 +104,10 @@ typedef struct weir_plan_info {
     uint64_t pinned, streamed; /* weight bytes, aligned extents; streamed = read by every decode pass */
     uint64_t ring, extent;     /* bytes of the ring, of its largest extent */
     uint64_t n_extents_streamed;
-    uint64_t kv_bytes_per_position, kv_resident;
+    uint64_t kv_bytes_per_position, kv_resident;     /* kv_resident: the account's bytes */
+    uint64_t kv_on_disk;                             /* bytes of the file that is made for what does not fit; 0: none is */
+    uint64_t kv_bytes_per_token;                     /* read by a decode pass when the context is full; not in bytes_per_token */
+    const char *kv_dir;                              /* the folder of that file */
     uint64_t bytes_per_token, floor_bytes_per_token; /* decode: planned, and the least that the pinned share allows */
     uint32_t max_context;                            /* the largest context that this budget could hold */
     uint64_t text_left;                              /* of the text account: set apart for the caller's own texts */
@@ -141,11 +146,12 @@ typedef struct weir_io_info {
     bool direct;
     uint64_t bytes_read, bytes_written, reads; /* since the engine was opened */
     uint64_t bytes_read_weights;               /* of them, extents of streamed weights */
-    uint64_t bytes_read_pinned, bytes_read_rows;
+    uint64_t bytes_read_pinned, bytes_read_rows, bytes_read_kv;
     uint64_t bytes_read_sample;     /* of bytes_read_weights: the ring's first filling, read at open for the first pass */
     uint64_t bytes_seam;            /* copied because a row straddled two slots */
     double load_seconds, load_rate; /* of what is read at open: seconds, bytes/s */
-    double stall_io_seconds;        /* compute waited for the tape */
+    double stall_io_seconds;        /* compute waited for the tape, or for keys and values */
+    double stall_write_seconds;     /* compute waited until keys and values were written */
     double stall_compute_seconds;   /* the tape waited for a free slot */
 } weir_io_info;
 WEIR_API weir_io_info weir_engine_io(const weir_engine *);
@@ -225,7 +231,7 @@ WEIR_API int weir_session_generate(weir_session *, const weir_generate *, enum w
 typedef struct weir_session_info {
     uint64_t n_prefill, n_decode; /* tokens evaluated in prefill passes, decode passes */
     double prefill_seconds, decode_seconds;
-    uint64_t decode_bytes, decode_row_bytes;                    /* read during decode passes: weights, embedding rows */
+    uint64_t decode_bytes, decode_row_bytes, decode_kv_bytes;   /* read for decode passes: weights, embedding rows, keys and values */
     uint64_t decode_disk_bytes;                                 /* what the system counts from the first to the last decode pass */
     double prefill_predicted_seconds, decode_predicted_seconds; /* what the profile let expect for the same passes; 0: unknown */
 } weir_session_info;

@@ -38,7 +38,7 @@ static json_t *residency_json(const weir_plan_info *info)
 static json_t *kv_json(const weir_plan_info *info)
 {
     return json_pack("{s:o, s:I, s:I, s:I, s:I}", "type", wr_cli_json_string(info->kv), "context", (json_int_t)info->n_ctx, "resident",
-        (json_int_t)info->kv_resident, "on_disk", (json_int_t)0, "bytes_per_position", (json_int_t)info->kv_bytes_per_position);
+        (json_int_t)info->kv_resident, "on_disk", (json_int_t)info->kv_on_disk, "bytes_per_position", (json_int_t)info->kv_bytes_per_position);
 }
 
 json_t *wr_cli_json_warnings(const struct wr_cli *cli)
@@ -57,7 +57,7 @@ const char *wr_cli_finish_name(enum weir_finish finish)
 /* Bytes that decode passes read, per pass; 0 when there was none. */
 static double measured_bytes_per_token(const weir_session_info *s)
 {
-    return s->n_decode ? (double)(s->decode_bytes + s->decode_row_bytes) / (double)s->n_decode : 0;
+    return s->n_decode ? (double)(s->decode_bytes + s->decode_kv_bytes + s->decode_row_bytes) / (double)s->n_decode : 0;
 }
 
 /* What was to be expected: from the stored profile, or else from the rate that was seen while loading. 0: unknown. */
@@ -103,10 +103,11 @@ void wr_cli_report_json(struct wr_cli *cli, const struct wr_cli_result *result)
     wr_cli_json_add(out, "io",
         json_pack("{s:o, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:I, s:o, s:f}", "engine", wr_cli_json_string(io.engine),
             "direct", io.direct, "bytes_read", (json_int_t)io.bytes_read, "bytes_written", (json_int_t)io.bytes_written, "reads", (json_int_t)io.reads,
-            "bytes_read_weights", (json_int_t)io.bytes_read_weights, "bytes_read_kv", (json_int_t)0, "bytes_read_experts", (json_int_t)0, "bytes_read_pinned",
-            (json_int_t)io.bytes_read_pinned, "bytes_read_sample", (json_int_t)io.bytes_read_sample, "bytes_read_rows", (json_int_t)io.bytes_read_rows,
-            "bytes_seam", (json_int_t)io.bytes_seam, "bytes_per_token", s.n_decode ? json_real(measured_bytes_per_token(&s)) : json_null(),
-            "bytes_per_token_disk", s.n_decode ? json_real((double)s.decode_disk_bytes / (double)s.n_decode) : json_null(), "bytes_per_token_planned",
+            "bytes_read_weights", (json_int_t)io.bytes_read_weights, "bytes_read_kv", (json_int_t)io.bytes_read_kv, "bytes_read_experts", (json_int_t)0,
+            "bytes_read_pinned", (json_int_t)io.bytes_read_pinned, "bytes_read_sample", (json_int_t)io.bytes_read_sample, "bytes_read_rows",
+            (json_int_t)io.bytes_read_rows, "bytes_seam", (json_int_t)io.bytes_seam, "bytes_per_token",
+            s.n_decode ? json_real(measured_bytes_per_token(&s)) : json_null(), "bytes_per_token_disk",
+            s.n_decode ? json_real((double)s.decode_disk_bytes / (double)s.n_decode) : json_null(), "bytes_per_token_planned",
             (json_int_t)info->bytes_per_token, "floor_bytes_per_token", (json_int_t)info->floor_bytes_per_token, "load_rate", wr_cli_json_rate(io.load_rate),
             "load_seconds", io.load_seconds));
     wr_cli_json_add(out, "residency", residency_json(info));
@@ -253,11 +254,12 @@ void wr_cli_report_plan_json(struct wr_cli *cli, const weir_plan_info *info)
     wr_cli_json_add(out, "residency", residency_json(info));
     wr_cli_json_add(out, "kv", kv_json(info));
     wr_cli_json_add(out, "io",
-        json_pack("{s:s, s:o, s:I, s:I, s:I, s:i, s:I, s:I, s:I, s:I}", "engine", cli->options.io, "direct",
+        json_pack("{s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "engine", cli->options.io, "direct",
             cli->options.direct == WEIR_DIRECT_AUTO ? json_null() : json_boolean(cli->options.direct == WEIR_DIRECT_ON), "bytes_per_token",
             (json_int_t)info->bytes_per_token, "bytes_per_token_weights", (json_int_t)info->streamed, "bytes_per_token_rows",
-            (json_int_t)(info->bytes_per_token - info->streamed), "bytes_per_token_kv", 0, "floor_bytes_per_token", (json_int_t)info->floor_bytes_per_token,
-            "extents", (json_int_t)info->n_extents_streamed, "extent", (json_int_t)info->extent, "ring", (json_int_t)info->ring));
+            (json_int_t)(info->bytes_per_token - info->streamed), "bytes_per_token_kv", (json_int_t)info->kv_bytes_per_token, "floor_bytes_per_token",
+            (json_int_t)info->floor_bytes_per_token, "extents", (json_int_t)info->n_extents_streamed, "extent", (json_int_t)info->extent, "ring",
+            (json_int_t)info->ring));
     wr_cli_json_add(out, "rates",
         json_pack("{s:n, s:n, s:o, s:o, s:o, s:o, s:o}", "prefill", "decode", "prefill_predicted", wr_cli_json_rate(info->prefill_predicted),
             "decode_predicted", wr_cli_json_rate(info->decode_predicted), "decode_predicted_full", wr_cli_json_rate(info->decode_predicted_full),

@@ -66,7 +66,6 @@ static int verify_process(const weir_engine *e, weir_err *err)
 int weir_engine_open(weir_engine **out, weir_plan *p, weir_err *err)
 {
     const struct wr_plan *plan = &p->plan;
-    const struct wr_hparams *hp = &p->model.hp;
     int rc = WEIR_E_NOMEM;
     weir_engine *e = wr_mem_alloc(wr_engine_host_ledger(), WR_ACCOUNT_PROCESS, sizeof *e, err);
     if (e == NULL) return WEIR_E_NOMEM;
@@ -96,8 +95,7 @@ int weir_engine_open(weir_engine **out, weir_plan *p, weir_err *err)
         .progress = p->options.progress,
         .progress_user = p->options.progress_user};
     rc = wr_pager_open(&e->pager, &pager, err);
-    if (rc == 0)
-        rc = wr_kv_open(&e->kv, &e->device, (enum wr_kv_type)p->options.kv, hp->n_layer, hp->n_head_kv, hp->head_dim, plan->n_ctx, &e->arena, &p->ledger, err);
+    if (rc == 0) rc = wr_engine_open_kv(e, err);
     if (rc < 0) goto fail;
 
     uint64_t sample_bytes = wr_round_up(p->sample_bytes, 64);
@@ -126,6 +124,7 @@ int weir_engine_open(weir_engine **out, weir_plan *p, weir_err *err)
     return 0;
 fail:
     e->plan = NULL; /* still the caller's */
+    wr_kv_close(&e->kv);
     wr_pager_close(e->pager);
     wr_team_close(e->team);
     wr_vocab_close(e->vocab);
@@ -158,6 +157,7 @@ int weir_engine_open_text(weir_engine **out, const char *path, const weir_option
 void weir_engine_close(weir_engine *e)
 {
     if (e == NULL) return;
+    wr_kv_close(&e->kv);
     wr_pager_close(e->pager);
     wr_team_close(e->team);
     wr_template_close(e->chat);
@@ -185,18 +185,22 @@ weir_io_info weir_engine_io(const weir_engine *e)
 {
     if (e->text_only) return (weir_io_info){.engine = "none"};
     struct wr_pager_stats s = wr_pager_stats(e->pager);
+    struct wr_kv_stats kv = wr_kv_stats(&e->kv);
     double load = s.load_seconds > 0 ? (double)(s.bytes_pinned + s.bytes_filled) / s.load_seconds : 0;
     return (weir_io_info){.engine = s.engine,
         .direct = s.direct,
-        .bytes_read = s.bytes_pinned + s.bytes_streamed + s.bytes_rows,
-        .reads = s.n_reads,
+        .bytes_read = s.bytes_pinned + s.bytes_streamed + s.bytes_rows + kv.bytes_read,
+        .bytes_written = kv.bytes_written,
+        .reads = s.n_reads + kv.n_reads,
         .bytes_read_weights = s.bytes_streamed,
         .bytes_read_pinned = s.bytes_pinned,
         .bytes_read_sample = s.bytes_filled,
         .bytes_read_rows = s.bytes_rows,
+        .bytes_read_kv = kv.bytes_read,
         .bytes_seam = s.bytes_seam,
         .load_seconds = s.load_seconds,
         .load_rate = load,
-        .stall_io_seconds = (double)s.stall_io_ns * 1e-9,
+        .stall_io_seconds = (double)(s.stall_io_ns + kv.stall_read_ns) * 1e-9,
+        .stall_write_seconds = (double)kv.stall_write_ns * 1e-9,
         .stall_compute_seconds = (double)s.stall_compute_ns * 1e-9};
 }

@@ -25,7 +25,7 @@ struct weir_plan {
     struct wr_vocab_config vocab;
     const struct wr_kernels *kernels;
     uint64_t sample_bytes; /* of scratch: the sampler's work space */
-    char path[4096], budget_origin[96];
+    char path[4096], budget_origin[96], kv_folder[4096];
     weir_account_info accounts[WR_N_ACCOUNTS];
     weir_plan_info info;
     struct wr_profile profile; /* where info.profile_taken >= 0 */
@@ -78,6 +78,13 @@ int wr_engine_profile_name(struct wr_profile *, const char *path, const char *le
  * read or is damaged, and the text says so. */
 int wr_engine_profile_load(struct wr_profile *, const char *path, const char *level, weir_err *);
 #define WR_ENGINE_PATH 4096
+/* A folder of weir's in the user's cache folder, which need not be there yet, and the length of its path; false without a home. */
+bool wr_engine_cache_folder(const char *name, char path[WR_ENGINE_PATH], size_t *length);
+/* Creates the folder path[0, n) and those above it; path is changed and restored. */
+int wr_engine_make_folders(char *path, size_t n, weir_err *);
+/* Keys and values (kv.c): the folder of what does not fit in memory; opens the engine's, as the plan says. */
+int wr_engine_kv_folder(const weir_options *, char path[WR_ENGINE_PATH], weir_err *);
+int wr_engine_open_kv(weir_engine *, weir_err *);
 /* The file of a profile; *folder gets the length of its folder. False without a home. */
 bool wr_engine_profile_path(const struct wr_profile *, char path[WR_ENGINE_PATH], size_t *folder);
 /* Stores a profile under its name, whole or not at all; where[WR_ENGINE_PATH] gets the path. */

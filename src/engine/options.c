@@ -15,6 +15,7 @@ void weir_options_init(weir_options *o)
 {
     *o = (weir_options){.size = sizeof *o,
         .io = "auto",
+        .kv_disk_bytes = WEIR_AUTO,
         .pin_bytes = WEIR_AUTO,
         .ring_bytes = WEIR_AUTO,
         .extent_bytes = WEIR_AUTO,
@@ -88,6 +89,12 @@ int weir_options_set(weir_options *o, const char *name, const char *value, weir_
     if (strcmp(name, "pin") == 0) return size(name, value, &o->pin_bytes, err);
     if (strcmp(name, "ring") == 0) return size(name, value, &o->ring_bytes, err);
     if (strcmp(name, "extent") == 0) return size(name, value, &o->extent_bytes, err);
+    if (strcmp(name, "kv-disk") == 0) return size(name, value, &o->kv_disk_bytes, err);
+    if (strcmp(name, "kv-dir") == 0) {
+        if (value[0] == '\0' || strlen(value) >= sizeof o->kv_dir)
+            return wr_err(err, WEIR_E_USAGE, "--kv-dir: the name of the folder is %s", value[0] == '\0' ? "empty" : "too long");
+        return word(name, value, o->kv_dir, sizeof o->kv_dir, err);
+    }
     if (strcmp(name, "kv") == 0) {
         if (strcmp(value, "k8v4") == 0) return wr_err(err, WEIR_E_USAGE, "--kv: %s is planned and not in this version; use q8_0, or f16, the default", value);
         const char *names[WR_N_KV_TYPES + 1] = {NULL};

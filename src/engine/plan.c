@@ -139,11 +139,14 @@ void wr_plan_fill_info(weir_plan *p)
         .n_extents_streamed = plan->n_tape,
         .kv_bytes_per_position = wr_kv_position_bytes((enum wr_kv_type)p->options.kv, hp->n_layer, hp->n_head_kv, hp->head_dim),
         .kv_resident = plan->account[WR_ACCOUNT_KV],
+        .kv_on_disk = plan->spilled ? wr_kv_layout_disk_bytes(&plan->kv, plan->n_ctx) : 0,
+        .kv_bytes_per_token = plan->spilled ? wr_kv_layout_streamed(&plan->kv, plan->n_ctx - 1) * plan->kv.block_bytes : 0,
         .bytes_per_token = plan->streamed,
         .max_context = plan->max_context,
         .text_left = WR_TEXT_OF_CALLER * plan->n_ctx,
         .accounts = p->accounts,
         .n_accounts = n};
+    if (p->info.kv_on_disk > 0 && wr_engine_kv_folder(&p->options, p->kv_folder, NULL) == 0) p->info.kv_dir = p->kv_folder;
     /* What a pass must read at least: the weights that it uses and that are not in memory, to the byte. */
     uint64_t used = wr_plan_used_bytes(plan);
     p->info.floor_bytes_per_token = plan->streamed > 0 && used > plan->pinned ? used - plan->pinned : 0;
@@ -269,6 +272,12 @@ int weir_plan_open(weir_plan **out, const char *path, const weir_options *option
         wr_log(&p->log, WEIR_LOG_WARN, "context %u is longer than the %u positions the model was trained for", options->n_ctx, hp->n_ctx_trained);
     in.budget = p->options.memory_bytes;
     in.n_threads = p->options.n_threads;
+    if (options->kv_disk_bytes > 0) in.kv_block_bytes = wr_kv_block_bytes((enum wr_kv_type)options->kv, hp->n_head_kv, hp->head_dim);
+    in.kv_disk_bytes = options->kv_disk_bytes == WEIR_AUTO ? UINT64_MAX : options->kv_disk_bytes;
+    in.kv_disk_asked = options->kv_disk_bytes > 0 && (options->kv_dir[0] != '\0' || options->kv_disk_bytes != WEIR_AUTO);
+    in.n_layer = hp->n_layer;
+    in.window = hp->window;
+    for (uint32_t il = 0; il < hp->n_layer; il++) in.n_local += p->model.layers[il].local;
     in.kv_bytes_per_position = wr_kv_position_bytes((enum wr_kv_type)options->kv, hp->n_layer, hp->n_head_kv, hp->head_dim);
     wr_model_scratch(&p->model, options->precise, &in.scratch_base, &in.scratch_per_row, &in.scratch_per_thread);
     p->sample_bytes = wr_sample_work_bytes(hp->n_vocab);

@@ -39,16 +39,22 @@ int wr_engine_profile_name(struct wr_profile *p, const char *path, const char *l
     return 0;
 }
 
-bool wr_engine_profile_path(const struct wr_profile *p, char path[WR_ENGINE_PATH], size_t *folder)
+bool wr_engine_cache_folder(const char *name, char path[WR_ENGINE_PATH], size_t *length)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     const bool given = cache != NULL && cache[0] == '/'; /* a relative one is as good as none */
     if (!given && (home == NULL || home[0] == '\0')) return false;
-    int n = snprintf(path, WR_ENGINE_PATH, "%s%s/weir/profiles", given ? cache : home, given ? "" : "/.cache");
-    if (n < 0 || n >= WR_ENGINE_PATH) return false;
-    *folder = (size_t)n;
-    n += snprintf(path + n, (size_t)(WR_ENGINE_PATH - n), "/%s %s %u %s", p->cpu, p->level, p->n_cpus, p->file_system);
-    if (n >= WR_ENGINE_PATH) return false;
+    int n = snprintf(path, WR_ENGINE_PATH, "%s%s/weir/%s", given ? cache : home, given ? "" : "/.cache", name);
+    *length = (size_t)n;
+    return n >= 0 && n < WR_ENGINE_PATH;
+}
+
+bool wr_engine_profile_path(const struct wr_profile *p, char path[WR_ENGINE_PATH], size_t *folder)
+{
+    if (!wr_engine_cache_folder("profiles", path, folder)) return false;
+    const size_t left = WR_ENGINE_PATH - *folder;
+    const int n = snprintf(path + *folder, left, "/%s %s %u %s", p->cpu, p->level, p->n_cpus, p->file_system);
+    if (n < 0 || (size_t)n >= left) return false;
     for (char *c = path + *folder + 1; *c != '\0'; c++)
         if (!isalnum((unsigned char)*c) && *c != '.' && *c != '_') *c = '-';
     return true;
@@ -98,14 +104,14 @@ int wr_engine_profile_load(struct wr_profile *p, const char *path, const char *l
 }
 
 /* mkdir -p */
-static int make_folders(char *path, size_t n, weir_err *err)
+int wr_engine_make_folders(char *path, size_t n, weir_err *err)
 {
     for (size_t i = 1; i <= n; i++) {
         const char was = path[i];
         if (was != '/' && i < n) continue;
         path[i] = '\0';
         const int failure = mkdir(path, 0777) != 0 && errno != EEXIST ? errno : 0;
-        if (failure != 0) wr_err_errno(err, WEIR_E_OPEN, failure, "%s: cannot create the folder of profiles", wr_file_label(path));
+        if (failure != 0) wr_err_errno(err, WEIR_E_OPEN, failure, "%s: cannot create the folder", wr_file_label(path));
         path[i] = was;
         if (failure != 0) return WEIR_E_OPEN;
     }
@@ -117,7 +123,7 @@ int wr_engine_profile_store(const struct wr_profile *p, char *where, weir_err *e
     struct wr_outfile file;
     size_t folder;
     if (!wr_engine_profile_path(p, where, &folder)) return wr_err(err, WEIR_E_OPEN, "there is no place for profiles; set HOME or XDG_CACHE_HOME");
-    int rc = make_folders(where, folder, err);
+    int rc = wr_engine_make_folders(where, folder, err);
     if (rc < 0) return rc;
     char *text = wr_mem_alloc(wr_engine_host_ledger(), WR_ACCOUNT_PROCESS, WR_PROFILE_BYTES, err);
     if (text == NULL) return WEIR_E_NOMEM;

@@ -125,6 +125,7 @@ static int advance(weir_session *s, size_t n, struct eval *eval, weir_err *err)
         s->info.n_decode++;
         s->info.decode_seconds += seconds;
         s->info.decode_bytes += now.bytes_last_pass;
+        s->info.decode_kv_bytes += wr_kv_stats(&e->kv).bytes_last_pass;
         s->info.decode_row_bytes += row_bytes;
         s->info.decode_disk_bytes = wr_os_usage().read_bytes - s->decode_disk_begin;
         s->decode_positions += begin;

@@ -1,36 +1,89 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "memory/kv.h"
+/* Where blocks lie in memory. */
+#include <assert.h>
+#include "memory/kv_store.h"
 
 uint64_t wr_kv_position_bytes(enum wr_kv_type type, uint32_t n_layer, uint32_t n_head_kv, uint32_t head_dim)
 {
     return (uint64_t)n_layer * n_head_kv * (wr_kv_key_bytes(type, head_dim) + wr_kv_value_bytes(type, head_dim));
 }
 
+uint64_t wr_kv_block_bytes(enum wr_kv_type type, uint32_t n_head_kv, uint32_t head_dim)
+{
+    return wr_round_up(WR_TILE * wr_kv_position_bytes(type, 1, n_head_kv, head_dim), WR_IO_ALIGN);
+}
+
 int wr_kv_open(struct wr_kv *kv, struct wr_device *device, enum wr_kv_type type, uint32_t n_layer, uint32_t n_head_kv, uint32_t head_dim, uint32_t n_ctx,
     struct wr_arena *arena, struct wr_ledger *ledger, weir_err *err)
 {
-    uint32_t n_positions = (uint32_t)wr_round_up(n_ctx, WR_KV_BLOCK);
-    *kv = (struct wr_kv){device, type, n_layer, n_head_kv, head_dim, n_positions, wr_kv_key_bytes(type, head_dim), wr_kv_value_bytes(type, head_dim)};
-    uint64_t bytes = wr_kv_position_bytes(type, n_layer, n_head_kv, head_dim) * n_positions;
+    *kv = (struct wr_kv){.device = device,
+        .type = type,
+        .n_layer = n_layer,
+        .n_head_kv = n_head_kv,
+        .head_dim = head_dim,
+        .n_positions = (uint32_t)wr_round_up(n_ctx, WR_KV_BLOCK),
+        .key_bytes = wr_kv_key_bytes(type, head_dim),
+        .value_bytes = wr_kv_value_bytes(type, head_dim),
+        .block_bytes = WR_TILE * wr_kv_position_bytes(type, 1, n_head_kv, head_dim)};
+    uint64_t bytes = wr_kv_position_bytes(type, n_layer, n_head_kv, head_dim) * kv->n_positions;
     void *memory = wr_arena_take(arena, ledger, WR_ACCOUNT_KV, bytes, err);
     if (memory == NULL) return err != NULL ? err->code : WEIR_E_NOMEM;
     return device->ops->attach(device, WR_REGION_KV, memory, bytes, err);
 }
 
-static uint64_t head_offset(const struct wr_kv *kv, uint32_t layer, uint32_t head)
+/* ---- places --------------------------------------------------------------------------- */
+
+/* Of a spilled one, in the region. */
+static uint64_t stored_place(const struct wr_kv_store *s, uint32_t layer, uint32_t tile)
 {
-    return ((uint64_t)layer * kv->n_head_kv + head) * kv->n_positions * (kv->key_bytes + kv->value_bytes);
+    const struct wr_kv_layer *l = &s->layer[layer];
+    if (l->local) return l->place + tile % s->layout.n_local_tiles * s->block_bytes;
+    if (tile < l->resident) return l->place + tile * s->block_bytes;
+    if (layer == s->hot_layer && tile >= s->hot_tile) return s->pool + s->hot[tile - s->hot_tile] * s->block_bytes;
+    assert(tile >= s->ring_tile && tile - s->ring_tile < s->taken - s->given);
+    return s->ring + (s->given + tile - s->ring_tile) % s->layout.n_ring * s->block_bytes;
+}
+
+struct place {
+    uint64_t offset;
+    uint32_t capacity; /* positions that the block has room for */
+};
+
+static struct place place_of(const struct wr_kv *kv, uint32_t layer, uint32_t tile)
+{
+    if (kv->store != NULL) return (struct place){stored_place(kv->store, layer, tile), WR_TILE};
+    const uint64_t position_bytes = kv->n_head_kv * (kv->key_bytes + kv->value_bytes);
+    const uint32_t left = kv->n_positions - tile * WR_TILE;
+    return (struct place){layer * kv->n_positions * position_bytes + tile * kv->block_bytes, left < WR_TILE ? left : WR_TILE};
 }
 
 struct wr_ref wr_kv_keys(const struct wr_kv *kv, uint32_t layer, uint32_t head, uint32_t position, uint32_t n)
 {
-    uint32_t block = position / WR_KV_BLOCK * WR_KV_BLOCK;
-    return (struct wr_ref){
-        WR_TIER_RAM, WR_REGION_KV, head_offset(kv, layer, head) + block * kv->key_bytes, wr_round_up(position + n - block, WR_KV_BLOCK) * kv->key_bytes, 0};
+    const struct place p = place_of(kv, layer, position / WR_TILE);
+    const uint32_t in = position % WR_TILE / WR_KV_BLOCK * WR_KV_BLOCK;
+    return (struct wr_ref){WR_TIER_RAM, WR_REGION_KV, p.offset + ((uint64_t)head * p.capacity + in) * kv->key_bytes,
+        wr_round_up(position % WR_TILE + n - in, WR_KV_BLOCK) * kv->key_bytes, 0};
 }
 
 struct wr_ref wr_kv_values(const struct wr_kv *kv, uint32_t layer, uint32_t head, uint32_t position, uint32_t n)
 {
-    uint64_t keys = kv->n_positions * kv->key_bytes;
-    return (struct wr_ref){WR_TIER_RAM, WR_REGION_KV, head_offset(kv, layer, head) + keys + position * kv->value_bytes, n * kv->value_bytes, 0};
+    const struct place p = place_of(kv, layer, position / WR_TILE);
+    const uint64_t keys = (uint64_t)kv->n_head_kv * p.capacity * kv->key_bytes;
+    return (struct wr_ref){
+        WR_TIER_RAM, WR_REGION_KV, p.offset + keys + ((uint64_t)head * p.capacity + position % WR_TILE) * kv->value_bytes, n * kv->value_bytes, 0};
+}
+
+const void *wr_kv_block(const struct wr_kv *kv, uint32_t layer, uint32_t tile)
+{
+    const struct wr_kv_store *s = kv->store;
+    uint64_t offset;
+    if (s == NULL) {
+        offset = place_of(kv, layer, tile).offset;
+    } else {
+        const struct wr_kv_layer *l = &s->layer[layer];
+        if (l->local ? l->holds[tile % s->layout.n_local_tiles] != tile : tile >= l->resident && (l->tail == WR_KV_NONE || l->tail_tile != tile)) return NULL;
+        offset = l->local || tile < l->resident ? stored_place(s, layer, tile) : s->pool + l->tail * s->block_bytes;
+    }
+    struct wr_ref ref = {WR_TIER_RAM, WR_REGION_KV, offset, kv->block_bytes, 0};
+    return wr_ref_address(kv->device, &ref);
 }

@@ -33,6 +33,8 @@ static const struct {
     uint32_t part;       /* the ring takes one part in so many */
 } rings[] = {{1 * MIB, 256 * MIB, 32}, {512 * KIB, 0, 2}};
 #define N_RINGS (sizeof rings / sizeof *rings)
+#define KV_RING_BYTES (16 * MIB)
+#define KV_RING_PART 16
 #define MIN_SLOTS 8u
 #define MAX_SLOTS 16u
 
@@ -233,6 +235,29 @@ static uint64_t kv_bytes(const struct wr_plan_input *in, uint32_t n_ctx)
     return wr_mul_u64(in->kv_bytes_per_position, wr_round_up(n_ctx, 16), &bytes) && bytes < HUGE_BYTES ? page(bytes) : HUGE_BYTES;
 }
 
+static struct wr_kv_layout least_kv(const struct wr_plan_input *in, uint32_t n_ctx, uint32_t chunk)
+{
+    return wr_kv_layout_least(in->kv_block_bytes, in->n_layer, in->n_local, in->window, n_ctx, chunk);
+}
+
+/* What a spilled context takes beside the account of its keys and values: the store's tables, the engine that reads them. */
+static uint64_t kv_meta_bytes(struct wr_kv_layout l)
+{
+    if (l.n_ring > 0) l.n_ring = WR_KV_MOST_RING;
+    return page(wr_kv_layout_meta_bytes(&l));
+}
+static uint64_t kv_engine_bytes(const struct wr_kv_layout *l) { return l->n_ring > 0 ? IO_ENGINE_BYTES : 0; }
+
+/* The least memory of a spilled context; HUGE_BYTES: it may not be one. */
+static uint64_t spilled_bytes(const struct wr_plan_input *in, uint32_t n_ctx, uint32_t chunk)
+{
+    if (in->kv_block_bytes == 0) return HUGE_BYTES;
+    const struct wr_kv_layout l = least_kv(in, n_ctx, chunk);
+    if (wr_kv_layout_disk_bytes(&l, n_ctx) > in->kv_disk_bytes) return HUGE_BYTES;
+    const uint64_t bytes = wr_kv_layout_bytes(&l);
+    return bytes < HUGE_BYTES ? page(bytes) + kv_meta_bytes(l) + kv_engine_bytes(&l) : HUGE_BYTES;
+}
+
 static uint64_t text_bytes(uint32_t n_ctx) { return page(512 * KIB + WR_TEXT_PER_POSITION * n_ctx); }
 
 static uint64_t scratch_bytes(const struct wr_plan_input *in, uint32_t chunk)
@@ -240,11 +265,19 @@ static uint64_t scratch_bytes(const struct wr_plan_input *in, uint32_t chunk)
     return page(in->scratch_base + in->scratch_per_row * chunk + in->scratch_per_thread * in->n_threads);
 }
 
-/* Everything but weights and ring. */
+/* Everything but weights, their ring, keys and values. */
 static uint64_t fixed_bytes(const struct wr_plan *plan, const struct wr_plan_input *in, uint32_t n_ctx, uint32_t chunk)
 {
-    return in->process_bytes + plan->account[WR_ACCOUNT_META] + page(in->tokenizer_bytes) + text_bytes(n_ctx) + kv_bytes(in, n_ctx) +
+    return in->process_bytes + plan->account[WR_ACCOUNT_META] + page(in->tokenizer_bytes) + text_bytes(n_ctx) +
            scratch_bytes(in, chunk < n_ctx ? chunk : n_ctx) + page(plan->vector_bytes) + IO_ENGINE_BYTES;
+}
+
+enum where { IN_MEMORY, ON_DISK, EITHER }; /* keys and values */
+
+static uint64_t kv_least(const struct wr_plan_input *in, uint32_t n_ctx, uint32_t chunk, enum where where)
+{
+    const uint64_t memory = where != ON_DISK ? kv_bytes(in, n_ctx) : HUGE_BYTES, disk = where != IN_MEMORY ? spilled_bytes(in, n_ctx, chunk) : HUGE_BYTES;
+    return memory < disk ? memory : disk;
 }
 
 /* A longer chunk streams the weights less often in prefill, but its scratch is not pinned weights in decode: a 20th of the budget, and more for a chunk
@@ -258,34 +291,39 @@ static uint64_t scratch_cap(const struct wr_plan_input *in)
 
 static uint64_t ring_total(const struct wr_plan *plan, const struct layout *l) { return l->extent_bytes * l->n_slots + plan->row_slot_bytes * WR_ROW_SLOTS; }
 
-static uint64_t least_bytes(const struct wr_plan *plan, const struct wr_plan_input *in, uint64_t weights_min, uint32_t n_ctx, uint32_t chunk)
+struct least {        /* what the least memory depends on beside context and chunk */
+    uint64_t weights; /* with their ring */
+    enum where where;
+};
+
+static uint64_t least_bytes(const struct wr_plan *plan, const struct wr_plan_input *in, struct least least, uint32_t n_ctx, uint32_t chunk)
 {
-    return fixed_bytes(plan, in, n_ctx, chunk) + weights_min;
+    return fixed_bytes(plan, in, n_ctx, chunk) + kv_least(in, n_ctx, chunk, least.where) + least.weights;
 }
 
 /* The largest context, a multiple of 16 up to `most`, whose least budget is within the budget; 0 if none. */
-static uint32_t largest_context(const struct wr_plan *plan, const struct wr_plan_input *in, uint64_t weights_min, uint32_t chunk, uint32_t most)
+static uint32_t largest_context(const struct wr_plan *plan, const struct wr_plan_input *in, struct least least, uint32_t chunk, uint32_t most)
 {
-    if (most < 16) return least_bytes(plan, in, weights_min, most, chunk) <= in->budget ? most : 0;
+    if (most < 16) return least_bytes(plan, in, least, most, chunk) <= in->budget ? most : 0;
     uint32_t low = 0, high = most / 16;
     while (low < high) {
         uint32_t mid = low + (high - low + 1) / 2;
-        if (least_bytes(plan, in, weights_min, mid * 16, chunk) <= in->budget)
+        if (least_bytes(plan, in, least, mid * 16, chunk) <= in->budget)
             low = mid;
         else
             high = mid - 1;
     }
-    return low == most / 16 ? (most % 16 != 0 && least_bytes(plan, in, weights_min, most, chunk) <= in->budget ? most : low * 16) : low * 16;
+    return low == most / 16 ? (most % 16 != 0 && least_bytes(plan, in, least, most, chunk) <= in->budget ? most : low * 16) : low * 16;
 }
 
 /* What a user who names no context gets: a good chunk has room beside it, since one without streams the weights for every few words of the prompt. */
-static uint32_t default_context(const struct wr_plan *plan, const struct wr_plan_input *in, uint64_t weights_min, uint32_t least_chunk, uint32_t most)
+static uint32_t default_context(const struct wr_plan *plan, const struct wr_plan_input *in, struct least least, uint32_t least_chunk, uint32_t most)
 {
     struct wr_plan_input rest = *in;
-    uint64_t least = scratch_bytes(in, least_chunk), good = scratch_bytes(in, GOOD_CHUNK), cap = scratch_cap(in);
+    uint64_t chunk = scratch_bytes(in, least_chunk), good = scratch_bytes(in, GOOD_CHUNK), cap = scratch_cap(in);
     if (good > cap) good = cap;
-    if (in->n_chunk == 0 && good > least) rest.budget -= good - least;
-    return largest_context(plan, &rest, weights_min, least_chunk, most);
+    if (in->n_chunk == 0 && good > chunk) rest.budget -= good - chunk;
+    return largest_context(plan, &rest, least, least_chunk, most);
 }
 
 /* Pins extents so that what remains is spread evenly over the pass: reads and compute then overlap all the time. */
@@ -326,20 +364,34 @@ static void stripe(struct wr_plan *plan, const struct work *work, uint64_t capac
 
 static double mib(uint64_t bytes) { return (double)bytes / (double)MIB; }
 
-static int refuse(const struct wr_plan *plan, const struct wr_plan_input *in, uint64_t weights_min, uint32_t n_ctx, uint32_t chunk, weir_err *err)
+/* What would do instead of more memory. */
+static void alternatives(const struct wr_plan *plan, const struct wr_plan_input *in, struct least least, uint32_t n_ctx, uint32_t chunk, char text[64])
 {
-    char smaller[32] = "";
-    uint32_t fits = largest_context(plan, in, weights_min, chunk, n_ctx);
-    if (fits > 0) snprintf(smaller, sizeof smaller, " or -c %u", fits);
+    struct wr_plan_input more = *in;
+    uint32_t fits = largest_context(plan, in, least, chunk, n_ctx);
+    int n = fits > 0 ? snprintf(text, 64, " or -c %u", fits) : 0;
+    more.kv_disk_bytes = UINT64_MAX;
+    if (in->kv_block_bytes == 0 || in->kv_disk_bytes == UINT64_MAX || n_ctx <= fits) return;
+    if (largest_context(plan, &more, (struct least){least.weights, EITHER}, chunk, n_ctx) != n_ctx) return;
+    const struct wr_kv_layout l = least_kv(in, n_ctx, chunk);
+    const unsigned long long need = (wr_round_up(wr_kv_layout_disk_bytes(&l, n_ctx), MIB)) / MIB;
+    snprintf(text + n, 64 - (size_t)n, " or --kv-disk %lluM, not %lluM", need, (unsigned long long)(in->kv_disk_bytes / MIB));
+}
+
+static int refuse(const struct wr_plan *plan, const struct wr_plan_input *in, struct least least, uint32_t n_ctx, uint32_t chunk, weir_err *err)
+{
+    char instead[64] = "";
+    alternatives(plan, in, least, n_ctx, chunk, instead);
     /* What was asked for is part of the need, and the user may rather lower it. */
     bool pin = in->pin_bytes != WEIR_AUTO && in->pin_bytes > 0, ring = in->ring_bytes != WEIR_AUTO;
     const char *given = pin && ring ? " with this --pin and --ring" : pin ? " with this --pin" : ring ? " with this --ring" : "";
     return wr_err(err, WEIR_E_BUDGET,
         "needs --memory %lluM (%llu bytes)%s%s, have %.1f MiB, %llu bytes (MiB: process %.1f, kv(%u) %.1f, tokenizer %.1f, text %.1f, "
         "header %.1f, scratch %.1f, weights and ring %.1f)",
-        (unsigned long long)(wr_round_up(plan->min_budget, MIB) / MIB), (unsigned long long)plan->min_budget, smaller, given, mib(in->budget),
-        (unsigned long long)in->budget, mib(in->process_bytes), n_ctx, mib(kv_bytes(in, n_ctx)), mib(page(in->tokenizer_bytes)), mib(text_bytes(n_ctx)),
-        mib(plan->account[WR_ACCOUNT_META]), mib(scratch_bytes(in, chunk)), mib(weights_min + page(plan->vector_bytes) + IO_ENGINE_BYTES));
+        (unsigned long long)(wr_round_up(plan->min_budget, MIB) / MIB), (unsigned long long)plan->min_budget, instead, given, mib(in->budget),
+        (unsigned long long)in->budget, mib(in->process_bytes), n_ctx, mib(kv_least(in, n_ctx, chunk, least.where)), mib(page(in->tokenizer_bytes)),
+        mib(text_bytes(n_ctx)), mib(plan->account[WR_ACCOUNT_META]), mib(scratch_bytes(in, chunk)),
+        mib(least.weights + page(plan->vector_bytes) + IO_ENGINE_BYTES));
 }
 
 uint64_t wr_plan_longest_row(const struct wr_use *uses, uint32_t n_uses)
@@ -425,6 +477,14 @@ static void choose_ring(struct wr_plan *plan, struct work *work, uint64_t room, 
     lay_out(plan, work, least.extent_bytes, MIN_SLOTS, layout);
 }
 
+/* The ring of a spilled context, beyond the least one: a part of the memory for weights, since reads of few blocks at a time do not fill the disk's queue. */
+static void choose_kv_ring(struct wr_kv_layout *kv, uint64_t room)
+{
+    uint64_t most = KV_RING_BYTES / kv->block_bytes, n = room / KV_RING_PART / kv->block_bytes;
+    if (most > WR_KV_MOST_RING) most = WR_KV_MOST_RING;
+    if (kv->n_ring > 0 && most > kv->n_ring) kv->n_ring += (uint32_t)(n < most - kv->n_ring ? n : most - kv->n_ring);
+}
+
 int wr_plan_make(struct wr_plan *plan, const struct wr_plan_input *input, weir_err *err)
 {
     struct wr_plan_input copy = *input, *in = &copy;
@@ -454,24 +514,34 @@ int wr_plan_make(struct wr_plan *plan, const struct wr_plan_input *input, weir_e
     uint32_t least_chunk = in->n_chunk > 0 ? in->n_chunk : MIN_CHUNK;
     uint32_t default_ctx = in->n_ctx_trained < MAX_DEFAULT_CTX ? in->n_ctx_trained : MAX_DEFAULT_CTX;
     uint32_t floor_ctx = in->n_ctx > 0 ? in->n_ctx : (default_ctx < MIN_DEFAULT_CTX ? default_ctx : MIN_DEFAULT_CTX);
+    struct least need = {weights_min, in->n_ctx > 0 || in->kv_disk_asked ? EITHER : IN_MEMORY};
     plan->min_budget_n_ctx = floor_ctx;
-    plan->min_budget = least_bytes(plan, in, weights_min, floor_ctx, least_chunk);
+    plan->min_budget = least_bytes(plan, in, need, floor_ctx, least_chunk);
     if (in->budget < plan->min_budget) {
-        rc = refuse(plan, in, weights_min, floor_ctx, least_chunk < floor_ctx ? least_chunk : floor_ctx, err);
+        rc = refuse(plan, in, need, floor_ctx, least_chunk < floor_ctx ? least_chunk : floor_ctx, err);
         goto done;
     }
-    plan->max_context = largest_context(plan, in, weights_min, least_chunk, in->n_ctx_trained);
-    plan->n_ctx = in->n_ctx > 0 ? in->n_ctx : default_context(plan, in, weights_min, least_chunk, default_ctx);
+    plan->max_context = largest_context(plan, in, (struct least){weights_min, EITHER}, least_chunk, in->n_ctx_trained);
+    plan->n_ctx = in->n_ctx > 0 ? in->n_ctx : default_context(plan, in, need, least_chunk, default_ctx);
     if (plan->n_ctx < floor_ctx) plan->n_ctx = floor_ctx;
     if (plan->max_context < plan->n_ctx) plan->max_context = plan->n_ctx;
 
+    need.where = IN_MEMORY;
+    plan->spilled = least_bytes(plan, in, need, plan->n_ctx, least_chunk) > in->budget;
+    if (plan->spilled) need.where = ON_DISK;
+
     plan->n_chunk = in->n_chunk > 0 ? in->n_chunk : MAX_CHUNK;
     while (in->n_chunk == 0 && plan->n_chunk > MIN_CHUNK &&
-           (scratch_bytes(in, plan->n_chunk) > scratch_cap(in) || least_bytes(plan, in, weights_min, plan->n_ctx, plan->n_chunk) > in->budget))
+           (scratch_bytes(in, plan->n_chunk) > scratch_cap(in) || least_bytes(plan, in, need, plan->n_ctx, plan->n_chunk) > in->budget))
         plan->n_chunk -= CHUNK_STEP;
     if (plan->n_chunk > plan->n_ctx) plan->n_chunk = plan->n_ctx;
 
-    uint64_t rest = in->budget - fixed_bytes(plan, in, plan->n_ctx, plan->n_chunk);
+    uint64_t rest = in->budget - fixed_bytes(plan, in, plan->n_ctx, plan->n_chunk) - kv_least(in, plan->n_ctx, plan->n_chunk, need.where);
+    if (plan->spilled) {
+        plan->kv = least_kv(in, plan->n_ctx, plan->n_chunk);
+        choose_kv_ring(&plan->kv, rest - weights_min);
+        rest -= (plan->kv.n_ring - least_kv(in, plan->n_ctx, plan->n_chunk).n_ring) * plan->kv.block_bytes;
+    }
     layout = least;
     if (may_pin_all && rest >= all_pinned) {
         layout.n_slots = 0;
@@ -484,6 +554,12 @@ int wr_plan_make(struct wr_plan *plan, const struct wr_plan_input *input, weir_e
     if (given_pin && capacity > pin_least) capacity = pin_least;
     capacity = wr_round_down(capacity, WR_IO_ALIGN);
     stripe(plan, &work, capacity, layout.dense_bytes);
+    if (plan->spilled) { /* what pinned weights leave: resident tiles, but none that cannot be full */
+        const uint64_t left = (rest - ring_total(plan, &layout) - plan->pinned) / plan->kv.block_bytes,
+                       all = (uint64_t)plan->kv.n_global * (plan->n_ctx / WR_TILE);
+        plan->kv.n_resident = (uint32_t)(left < all ? left : all);
+        plan->account[WR_ACCOUNT_META] += kv_meta_bytes(plan->kv);
+    }
     for (uint32_t i = 0; i < work.n_full; i++) {
         if (plan->extents[work.full_tape[i]].pinned) continue;
         plan->tape[plan->n_tape++] = work.full_tape[i];
@@ -497,10 +573,10 @@ int wr_plan_make(struct wr_plan *plan, const struct wr_plan_input *input, weir_e
     plan->account[WR_ACCOUNT_PROCESS] = in->process_bytes;
     plan->account[WR_ACCOUNT_TOKENIZER] = page(in->tokenizer_bytes);
     plan->account[WR_ACCOUNT_TEXT] = text_bytes(plan->n_ctx);
-    plan->account[WR_ACCOUNT_KV] = kv_bytes(in, plan->n_ctx);
+    plan->account[WR_ACCOUNT_KV] = plan->spilled ? wr_kv_layout_bytes(&plan->kv) : kv_bytes(in, plan->n_ctx);
     plan->account[WR_ACCOUNT_SCRATCH] = scratch_bytes(in, plan->n_chunk);
     plan->account[WR_ACCOUNT_WEIGHTS] = page(plan->vector_bytes) + plan->pinned;
-    plan->account[WR_ACCOUNT_RING] = ring_total(plan, &layout) + IO_ENGINE_BYTES;
+    plan->account[WR_ACCOUNT_RING] = ring_total(plan, &layout) + IO_ENGINE_BYTES + (plan->spilled ? kv_engine_bytes(&plan->kv) : 0);
     plan->tier[WR_TIER_DISK] = (struct wr_tier_info){0, plan->streamed, 0};
     plan->tier[WR_TIER_RAM] = (struct wr_tier_info){in->budget, plan->pinned, 0};
     rc = 0;

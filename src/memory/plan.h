@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "format/catalog.h"
 #include "memory/device.h"
+#include "memory/kv.h"
 
 enum wr_use_class {
     WR_USE_VECTOR, /* norms, biases: pinned as f32 */
@@ -35,8 +36,13 @@ struct wr_plan_input {
     const struct wr_use *uses; /* [n_uses], in the order of a pass; a tied head names the same tensor as ROWS and as HEAD */
     uint32_t n_uses;
     uint64_t kv_bytes_per_position;
-    uint32_t n_ctx, n_ctx_trained; /* n_ctx 0: choose min(trained, 4096, what fits) */
-    uint32_t n_chunk;              /* 0: choose */
+    /* Keys and values that do not fit may go to disk, kv_disk_bytes of them at most; kv_block_bytes 0: they may not. A context that is not given (n_ctx 0) does
+     * so only where kv_disk_asked. */
+    uint64_t kv_block_bytes, kv_disk_bytes;
+    bool kv_disk_asked;
+    uint32_t n_layer, n_local, window; /* of them, local ones, which see `window` positions */
+    uint32_t n_ctx, n_ctx_trained;     /* n_ctx 0: choose min(trained, 4096, what fits) */
+    uint32_t n_chunk;                  /* 0: choose */
     uint32_t n_threads;
     /* Scratch is base + chunk * per_row + thread * threads. */
     uint64_t scratch_base, scratch_per_row, scratch_per_thread;
@@ -70,6 +76,8 @@ struct wr_plan {
     uint64_t min_budget;
     uint32_t min_budget_n_ctx; /* the context that it has room for */
     uint32_t n_ctx, n_chunk, max_context;
+    bool spilled;                 /* keys and values do not fit: kv says what is where */
+    struct wr_kv_layout kv;       /* if spilled */
     uint32_t n_slots, slot_bytes; /* the ring */
     uint32_t n_ahead;             /* extents that are read ahead of compute: n_slots, but for the LRU control */
     uint32_t n_live;              /* slots that a pass needs at least, were nothing pinned */

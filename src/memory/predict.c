@@ -2,7 +2,8 @@
 /*
  * What a pass will take, from what was measured of the machine.
  *
- * R, reading: the pass's extents at the disk's rate for their size and the ring's depth, and the hand-over of each between disk and compute.
+ * R, reading: the pass's extents, and blocks of keys and values, at the disk's rate for their size and the ring's depth, and the hand-over of each between
+ * disk and compute.
  * C, computing: every weight at its format's rate, keys and values, the stages' beginnings and ends, what one thread does between them, and the embedding
  * rows, which compute waits for. How fast weights come depends on how many a pass uses: of few the caches hold a part from pass to pass.
  * The tape is spread evenly over the pass and runs on into the next one, so both work at the same time, and the longer of the two is the pass.
@@ -63,6 +64,15 @@ static double extents_seconds(struct machine *m)
         seconds += per(m, e->bytes, rate);
     }
     return seconds;
+}
+
+/* Keys and values that come from the disk, of the tiles that are full when the pass begins. */
+static double kv_seconds(struct machine *m)
+{
+    const struct wr_plan *plan = m->in->plan;
+    const double n = plan->spilled ? (double)wr_kv_layout_streamed(&plan->kv, m->in->position) : 0;
+    if (n == 0) return 0;
+    return n * m->in->profile->handover_seconds + per(m, n * (double)plan->kv.block_bytes, disk_rate(m, plan->kv.block_bytes, plan->kv.n_ring));
 }
 
 /* Embedding rows that are not in memory: compute begins with them. */
@@ -184,7 +194,7 @@ void wr_predict(struct wr_prediction *out, const struct wr_predict_input *in)
     add_attention(&m, in->n_layer - in->n_local, UINT32_MAX, &compute);
     add_attention(&m, in->n_local, in->window, &compute);
     compute.seconds += stages_seconds(&m) + rows_seconds(&m);
-    double read = extents_seconds(&m);
+    double read = extents_seconds(&m) + kv_seconds(&m);
     if (m.missing) return;
     out->read_seconds = read;
     out->compute_seconds = compute.seconds;

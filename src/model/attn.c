@@ -2,7 +2,8 @@
 /*
  * Attention by rule g: keys and values of the pass's rows are rounded and stored first, then every row attends over what
  * is stored. A work item is one KV head and up to WR_TILE_MAX_Q (row, query head) pairs, so that a tile of keys is widened
- * once for all of them; spans are merged in ascending order whatever the split.
+ * once for all of them; spans are merged in ascending order whatever the split. Where all tiles are in memory, an item goes
+ * through its tiles; where some come from disk, a run of tiles goes through all items.
  */
 #include <math.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 struct attention {
     struct wr_pass *p;
     uint32_t il, n_blocks, group, n_items;
+    uint32_t tile_from, tile_to; /* the run of tiles at work; 0, 0: all of them */
     _Atomic uint32_t next;
 };
 
@@ -18,7 +20,7 @@ static uint64_t floats(uint64_t n) { return wr_round_up(n * sizeof(float), 64); 
 
 uint64_t wr_attention_work_bytes(uint32_t head_dim)
 {
-    return 4 * floats(WR_TILE_MAX_Q) + 2 * floats((uint64_t)WR_TILE_MAX_Q * head_dim) + floats(WR_TILE_MAX_Q * WR_TILE);
+    return 4 * floats(WR_TILE_MAX_Q) + floats((uint64_t)WR_TILE_MAX_Q * head_dim) + floats(WR_TILE_MAX_Q * WR_TILE);
 }
 
 static void *take(uint8_t **at, uint64_t bytes)
@@ -74,82 +76,145 @@ static void store_member(void *arg, uint32_t member, uint32_t n_members)
     }
 }
 
-/* Pairs [first, first + n_q) of (row, query head of the KV head's group), all of one sequence. */
-static void attend_pairs(struct attention *a, uint32_t head, uint32_t first, uint32_t n_q, uint8_t *work)
+/*
+ * A work item's queries: pairs (row, query head of the KV head's group), all of one sequence. Softmax needs no pass of its own over the scores: with the
+ * maximum m so far, the sum l of exp(s - m) and the sum O of exp(s - m) v, a tile with maximum m' makes
+ *
+ *     m_new = max(m, m'),  l_new = l exp(m - m_new) + sum exp(s - m_new),  O_new = O exp(m - m_new) + sum exp(s - m_new) v
+ *
+ * and O / l is the result (Milakov & Gimelshein, "Online normalizer calculation for softmax", arXiv 1805.02867). So tiles may come one by one and be gone
+ * after that: each query sees the same operations in the same order wherever its tiles lie.
+ */
+struct queries {
+    struct attention *a;
+    const struct wr_kv *kv;
+    uint32_t head, n_q, begin, last; /* positions of the first tile that any sees, and of the last key */
+    const float *q[WR_TILE_MAX_Q];
+    float *out[WR_TILE_MAX_Q]; /* [head_dim] in p->h: O over the spans, then the result */
+    uint32_t position[WR_TILE_MAX_Q], oldest[WR_TILE_MAX_Q], from[WR_TILE_MAX_Q], to[WR_TILE_MAX_Q];
+    float *m, *l, *o, *all_m, *all_l; /* of the span, o [n_q][head_dim]; of the spans before it */
+};
+
+static void set_queries(struct queries *s, struct attention *a, uint32_t head, uint32_t first, uint32_t n_q)
 {
     struct wr_pass *p = a->p;
     const struct wr_hparams *hp = &p->model->hp;
-    uint32_t dim = hp->head_dim, window = p->model->layers[a->il].local ? hp->window : UINT32_MAX, begin = UINT32_MAX, last = 0;
-    const float *q[WR_TILE_MAX_Q];
-    uint32_t position[WR_TILE_MAX_Q], oldest[WR_TILE_MAX_Q], from[WR_TILE_MAX_Q], to[WR_TILE_MAX_Q];
-    float *m = take(&work, floats(WR_TILE_MAX_Q)), *l = take(&work, floats(WR_TILE_MAX_Q)), *o = take(&work, floats((uint64_t)WR_TILE_MAX_Q * dim));
-    float *all_m = take(&work, floats(WR_TILE_MAX_Q)), *all_l = take(&work, floats(WR_TILE_MAX_Q)), *all_o = take(&work, floats((uint64_t)WR_TILE_MAX_Q * dim));
-    const struct wr_kv *kv = &p->kv[p->rows[first / a->group].sequence];
-    struct wr_tile tile = {.type = kv->type,
-        .head_dim = dim,
-        .n_q = n_q,
-        .q = q,
-        .first = from,
-        .last = to,
-        .scale = hp->attention_scale,
-        .m = m,
-        .l = l,
-        .o = o,
-        .work = (float *)work};
-
+    const uint32_t dim = hp->head_dim, window = p->model->layers[a->il].local ? hp->window : UINT32_MAX;
+    s->a = a;
+    s->kv = &p->kv[p->rows[first / a->group].sequence];
+    s->head = head;
+    s->n_q = n_q;
+    s->begin = UINT32_MAX;
+    s->last = 0;
     for (uint32_t i = 0; i < n_q; i++) {
-        uint32_t row = (first + i) / a->group, in_group = (first + i) % a->group;
-        q[i] = p->g + row * p->g_width + (head * a->group + in_group) * dim;
-        position[i] = p->rows[row].position;
-        oldest[i] = position[i] < window ? 0 : position[i] - window + 1;
-        if (oldest[i] < begin) begin = oldest[i];
-        if (position[i] > last) last = position[i];
-        all_m[i] = -INFINITY;
-        all_l[i] = 0;
+        const uint32_t row = (first + i) / a->group, in_group = (first + i) % a->group, position = p->rows[row].position;
+        s->q[i] = p->g + row * p->g_width + (head * a->group + in_group) * dim;
+        s->out[i] = p->h + row * p->h_width + (head * a->group + in_group) * dim;
+        s->position[i] = position;
+        s->oldest[i] = position < window ? 0 : position - window + 1;
+        if (s->oldest[i] < s->begin) s->begin = s->oldest[i];
+        if (position > s->last) s->last = position;
     }
-    begin = begin / WR_TILE * WR_TILE; /* tiles before it are seen by no query */
-    for (uint32_t span = begin / WR_SPAN * WR_SPAN; span <= last; span += WR_SPAN) {
-        for (uint32_t i = 0; i < n_q; i++) {
-            m[i] = -INFINITY;
-            l[i] = 0;
-        }
-        memset(o, 0, n_q * dim * sizeof *o);
-        for (uint32_t base = span > begin ? span : begin; base <= last && base < span + WR_SPAN; base += WR_TILE) {
-            uint32_t n = last - base + 1 < WR_TILE ? last - base + 1 : WR_TILE;
-            for (uint32_t i = 0; i < n_q; i++) {
-                from[i] = oldest[i] < base ? 0 : oldest[i] - base;
-                to[i] = position[i] < base ? 0 : position[i] - base + 1 < WR_TILE ? position[i] - base + 1 : WR_TILE;
-            }
-            struct wr_ref keys = wr_kv_keys(kv, a->il, head, base, n), values = wr_kv_values(kv, a->il, head, base, n);
-            tile.k = wr_ref_address(p->device, &keys);
-            tile.v = wr_ref_address(p->device, &values);
-            struct wr_ref next = wr_kv_keys(kv, a->il, head, base + n, 1);
-            tile.next_k = base + n > last ? NULL : wr_ref_address(p->device, &next);
-            p->kernels->attend_tile(&tile);
-        }
-        for (uint32_t i = 0; i < n_q; i++) wr_attend_merge(&all_m[i], &all_l[i], all_o + i * dim, m[i], l[i], o + i * dim, dim);
-    }
-    for (uint32_t i = 0; i < n_q; i++) {
-        uint32_t row = (first + i) / a->group, in_group = (first + i) % a->group;
-        float *out = p->h + row * p->h_width + (head * a->group + in_group) * dim;
-        for (uint32_t d = 0; d < dim; d++) out[d] = all_o[i * dim + d] / all_l[i];
-    }
+    s->begin = s->begin / WR_TILE * WR_TILE; /* tiles before it are seen by no query */
 }
 
+/* The tile of positions [base, base + WR_TILE), base >= begin; tiles come in ascending order. With the last one the result is complete. Tiles before
+ * `there` are in memory now. */
+static void attend_tile(struct queries *s, uint32_t base, uint32_t there, uint8_t *work)
+{
+    struct wr_pass *p = s->a->p;
+    const struct wr_hparams *hp = &p->model->hp;
+    const uint32_t dim = hp->head_dim, n = s->last - base + 1 < WR_TILE ? s->last - base + 1 : WR_TILE;
+    const bool ends = base + n > s->last;
+    for (uint32_t i = 0; base == s->begin && i < s->n_q; i++) {
+        s->all_m[i] = -INFINITY;
+        s->all_l[i] = 0;
+    }
+    if (base == s->begin || base % WR_SPAN == 0) {
+        for (uint32_t i = 0; i < s->n_q; i++) {
+            s->m[i] = -INFINITY;
+            s->l[i] = 0;
+        }
+        memset(s->o, 0, s->n_q * dim * sizeof *s->o);
+    }
+    for (uint32_t i = 0; i < s->n_q; i++) {
+        s->from[i] = s->oldest[i] < base ? 0 : s->oldest[i] - base;
+        s->to[i] = s->position[i] < base ? 0 : s->position[i] - base + 1 < WR_TILE ? s->position[i] - base + 1 : WR_TILE;
+    }
+    struct wr_ref keys = wr_kv_keys(s->kv, s->a->il, s->head, base, n), values = wr_kv_values(s->kv, s->a->il, s->head, base, n);
+    struct wr_ref next = ends || base + WR_TILE >= there ? (struct wr_ref){0} : wr_kv_keys(s->kv, s->a->il, s->head, base + WR_TILE, 1);
+    struct wr_tile tile = {.type = s->kv->type,
+        .head_dim = dim,
+        .n_q = s->n_q,
+        .k = wr_ref_address(p->device, &keys),
+        .v = wr_ref_address(p->device, &values),
+        .q = s->q,
+        .first = s->from,
+        .last = s->to,
+        .scale = hp->attention_scale,
+        .m = s->m,
+        .l = s->l,
+        .o = s->o,
+        .work = (float *)work,
+        .next_k = next.bytes > 0 ? wr_ref_address(p->device, &next) : NULL};
+    p->kernels->attend_tile(&tile);
+    if (!ends && (base + WR_TILE) % WR_SPAN != 0) return;
+    for (uint32_t i = 0; i < s->n_q; i++) wr_attend_merge(&s->all_m[i], &s->all_l[i], s->out[i], s->m[i], s->l[i], s->o + i * dim, dim);
+    for (uint32_t i = 0; ends && i < s->n_q; i++)
+        for (uint32_t d = 0; d < dim; d++) s->out[i][d] /= s->all_l[i];
+}
+
+static void item_pairs(const struct attention *a, uint32_t item, uint32_t *head, uint32_t *first, uint32_t *end)
+{
+    const uint32_t n_pairs = a->p->m * a->group;
+    *head = item / a->n_blocks;
+    *first = item % a->n_blocks * WR_TILE_MAX_Q;
+    *end = n_pairs - *first < WR_TILE_MAX_Q ? n_pairs : *first + WR_TILE_MAX_Q;
+}
+
+/* All tiles of an item, which are in memory. */
 static void attend_item(struct attention *a, uint32_t item, uint8_t *work)
 {
     struct wr_pass *p = a->p;
-    uint32_t head = item / a->n_blocks, first = item % a->n_blocks * WR_TILE_MAX_Q, n_pairs = p->m * a->group;
-    uint32_t end = n_pairs - first < WR_TILE_MAX_Q ? n_pairs : first + WR_TILE_MAX_Q;
+    const uint32_t dim = p->model->hp.head_dim;
+    struct queries s;
+    uint32_t head, first, end;
+    item_pairs(a, item, &head, &first, &end);
+    s.m = take(&work, floats(WR_TILE_MAX_Q));
+    s.l = take(&work, floats(WR_TILE_MAX_Q));
+    s.all_m = take(&work, floats(WR_TILE_MAX_Q));
+    s.all_l = take(&work, floats(WR_TILE_MAX_Q));
+    s.o = take(&work, floats((uint64_t)WR_TILE_MAX_Q * dim));
     for (uint32_t next; first < end; first = next) {
         for (next = first + 1; next < end && p->rows[next / a->group].sequence == p->rows[first / a->group].sequence;) next++;
-        attend_pairs(a, head, first, next - first, work);
+        set_queries(&s, a, head, first, next - first);
+        for (uint32_t base = s.begin; base <= s.last; base += WR_TILE) attend_tile(&s, base, UINT32_MAX, work);
     }
+}
+
+/* Tiles [tile_from, tile_to) of an item, whose state is kept from call to call: m and l in the pass's state, O of the span in u. */
+static void attend_item_part(struct attention *a, uint32_t item, uint8_t *work)
+{
+    struct wr_pass *p = a->p;
+    const struct wr_hparams *hp = &p->model->hp;
+    const size_t n_all = (size_t)p->max_rows * hp->n_head;
+    struct queries s;
+    uint32_t head, first, end;
+    item_pairs(a, item, &head, &first, &end);
+    const size_t at = (size_t)head * p->m * a->group + first;
+    set_queries(&s, a, head, first, end - first);
+    s.m = p->attend_state + at;
+    s.l = s.m + n_all;
+    s.all_m = s.l + n_all;
+    s.all_l = s.all_m + n_all;
+    s.o = p->u + at * hp->head_dim;
+    for (uint32_t tile = a->tile_from; tile < a->tile_to && tile * WR_TILE <= s.last; tile++) attend_tile(&s, tile * WR_TILE, a->tile_to * WR_TILE, work);
 }
 
 static void attend_member(void *arg, uint32_t member, uint32_t n_members)
 {
     struct attention *a = arg;
+    uint8_t *work = a->p->member_work + member * a->p->member_bytes;
     for (;;) {
         uint32_t item = atomic_fetch_add(&a->next, 1);
         if (item >= a->n_items) return;
@@ -157,8 +222,32 @@ static void attend_member(void *arg, uint32_t member, uint32_t n_members)
             wr_pass_fail(a->p, WEIR_E_CANCELLED, "interrupted");
             return;
         }
-        attend_item(a, a->n_items - 1 - item, a->p->member_work + member * a->p->member_bytes); /* the longest of each head first */
+        item = a->n_items - 1 - item; /* the longest of each head first */
+        if (a->tile_to > 0)
+            attend_item_part(a, item, work);
+        else
+            attend_item(a, item, work);
     }
+}
+
+/* Tiles outside, items inside: a run of tiles that are in memory is seen by all items before the ring's slots are given back. Members share the items of a
+ * run as they share all others, for members do not wait for one another (base/team.h). */
+static bool attend_streamed(struct attention *a, struct wr_kv *kv, uint32_t from, uint32_t to)
+{
+    struct wr_pass *p = a->p;
+    const uint32_t end = p->rows[p->m - 1].position / WR_TILE + 1;
+    weir_err err;
+    for (a->tile_from = 0; a->tile_from < end; a->tile_from = a->tile_to) {
+        uint32_t n = 0;
+        int rc = a->tile_from >= from && a->tile_from < to ? wr_kv_take(kv, a->il, a->tile_from, &n, &err) : 0;
+        if (rc < 0) return wr_pass_fail(p, rc, "%s", err.text);
+        a->tile_to = n > 0 ? a->tile_from + n : a->tile_from < from ? from : end;
+        atomic_store(&a->next, 0);
+        wr_team_run(p->team, attend_member, a);
+        if (n > 0) wr_kv_give_back(kv, p->device->ops->fence(p->device));
+        if (atomic_load(&p->failed)) return false;
+    }
+    return true;
 }
 
 static struct attention attention_of(struct wr_pass *p, uint32_t il)
@@ -170,9 +259,15 @@ static struct attention attention_of(struct wr_pass *p, uint32_t il)
     return a;
 }
 
+/* A spilled context is that of all rows. */
+static struct wr_kv *sequence_of(struct wr_pass *p) { return &p->kv[p->rows[0].sequence]; }
+
 bool wr_attention_store(struct wr_pass *p, uint32_t il)
 {
     struct attention a = attention_of(p, il);
+    weir_err err;
+    int rc = wr_kv_layer_begin(sequence_of(p), il, &err);
+    if (rc < 0) return wr_pass_fail(p, rc, "%s", err.text);
     if (p->m <= 2)
         store_member(&a, 0, 1);
     else
@@ -183,8 +278,15 @@ bool wr_attention_store(struct wr_pass *p, uint32_t il)
 bool wr_attention_attend(struct wr_pass *p, uint32_t il)
 {
     struct attention a = attention_of(p, il);
-    wr_team_run(p->team, attend_member, &a);
-    return !atomic_load(&p->failed);
+    uint32_t from, to;
+    weir_err err;
+    if (!wr_kv_streams(sequence_of(p), il, &from, &to))
+        wr_team_run(p->team, attend_member, &a);
+    else if (!attend_streamed(&a, sequence_of(p), from, to))
+        return false;
+    if (atomic_load(&p->failed)) return false;
+    int rc = wr_kv_layer_end(sequence_of(p), il, &err);
+    return rc == 0 || wr_pass_fail(p, rc, "%s", err.text);
 }
 
 bool wr_attention(struct wr_pass *p, uint32_t il)

@@ -15,8 +15,8 @@ static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 static struct widths widths_of(const struct wr_hparams *hp)
 {
     size_t n_q = (size_t)hp->n_head * hp->head_dim, n_kv = (size_t)hp->n_head_kv * hp->head_dim;
-    return (struct widths){
-        max_size(hp->n_embd, n_q), max_size(n_q + 2 * n_kv, hp->n_ff), max_size(hp->n_ff, hp->n_embd), max_size(max_size(hp->n_embd, n_q), hp->n_ff)};
+    return (struct widths){max_size(hp->n_embd, n_q), max_size(n_q + 2 * n_kv, hp->n_ff), max_size(max_size(hp->n_ff, hp->n_embd), n_q),
+        max_size(max_size(hp->n_embd, n_q), hp->n_ff)};
 }
 
 static uint64_t member_bytes(const struct wr_hparams *hp)
@@ -31,9 +31,9 @@ void wr_model_scratch(const struct wr_model *m, bool precise, uint64_t *base, ui
 {
     const struct wr_hparams *hp = &m->hp;
     struct widths w = widths_of(hp);
-    *base = (uint64_t)hp->n_vocab * sizeof(float) + n_ropes(hp) * (hp->n_rot / 2) * sizeof(float) + 20 * 64 +
+    *base = (uint64_t)hp->n_vocab * sizeof(float) + n_ropes(hp) * (hp->n_rot / 2) * sizeof(float) + 21 * 64 +
             2 * WR_ARENA_ALIGN; /* 64-byte alignment of each part, pages of the regions */
-    *per_row = (hp->n_embd + w.h + w.g + w.u + n_ropes(hp) * hp->n_rot + HEAD_WORDS_PER_ROW) * sizeof(float) + w.k * (precise ? 2 : 1) +
+    *per_row = (hp->n_embd + w.h + w.g + w.u + 4ull * hp->n_head + n_ropes(hp) * hp->n_rot + HEAD_WORDS_PER_ROW) * sizeof(float) + w.k * (precise ? 2 : 1) +
                (w.k / WR_GROUP + 1) * 4 * sizeof(float);
     *per_thread = member_bytes(hp) + wr_pager_seam_bytes(wr_plan_longest_row(m->uses, m->n_uses));
 }
@@ -60,6 +60,7 @@ uint64_t wr_pass_init(struct wr_pass *p, void *scratch, bool precise)
     p->h = take(&at, n * w.h * sizeof(float));
     p->g = take(&at, n * w.g * sizeof(float));
     p->u = take(&at, n * w.u * sizeof(float));
+    p->attend_state = take(&at, 4 * n * hp->n_head * sizeof(float));
     for (uint32_t i = 0; i < n_ropes(hp); i++) {
         p->rope[i].cos = take(&at, n * (hp->n_rot / 2) * sizeof(float));
         p->rope[i].sin = take(&at, n * (hp->n_rot / 2) * sizeof(float));
@@ -336,9 +337,12 @@ int wr_pass_run(struct wr_pass *p, const struct wr_pass_row *rows, uint32_t m, w
     p->m = m;
     p->gathered = false;
     atomic_store(&p->failed, 0);
+    struct wr_kv *kv = &p->kv[rows[0].sequence];
+    int rc = wr_kv_begin(kv, rows[0].position, m, err);
+    if (rc < 0) return rc;
     wr_pager_begin(p->pager, fn != NULL);
     wr_guard_enter("a pass");
-    int rc = embed_rows(p, err);
+    rc = embed_rows(p, err);
     for (uint32_t il = 0; rc == 0 && il < p->model->hp.n_layer; il++) {
         if (p->cancel != NULL && *p->cancel != 0)
             rc = wr_err(err, WEIR_E_CANCELLED, "interrupted");
@@ -355,5 +359,6 @@ int wr_pass_run(struct wr_pass *p, const struct wr_pass_row *rows, uint32_t m, w
     if (rc == 0 && fn != NULL) rc = run_head(p, fn, user, err);
     wr_guard_leave();
     wr_pager_end(p->pager, rc != 0);
+    wr_kv_end(kv, rc != 0);
     return rc;
 }

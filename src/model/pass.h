@@ -39,12 +39,13 @@ struct wr_pass {
     uint32_t m;
     bool gathered; /* the rows at work are those that want logits, in order */
     /* Scratch, [max_rows][width] each. */
-    float *x, *h, *g, *u; /* n_embd; max(n_embd, heads); max(q + k + v, n_ff); max(n_ff, n_embd) */
+    float *x, *h, *g, *u; /* n_embd; max(n_embd, heads); max(q + k + v, n_ff); max(n_ff, n_embd, heads) */
     size_t h_width, g_width, u_width;
     struct wr_rope {
         float *cos, *sin; /* [max_rows][n_rot / 2] */
         float *inv_freq;  /* [n_rot / 2], once */
     } rope[2];            /* global layers; local ones, where the model has them */
+    float *attend_state;  /* [4][max_rows][n_head], of attention over tiles from disk */
     struct wr_act act;
     float *logits;        /* a tile of the head's output, or one row of it */
     uint8_t *member_work; /* [members][member_bytes] */
@@ -59,7 +60,7 @@ uint64_t wr_pass_init(struct wr_pass *, void *scratch, bool precise);
 
 /* A tile of logits: words [word, word + n_words) of the rows that want logits, tile[i * n_words + j]. Non-zero stops the pass. */
 typedef int wr_head_fn(void *user, uint32_t word, uint32_t n_words, uint32_t n_rows, const float *tile);
-/* Runs rows [m] through the model. With `fn`, the head runs for rows that want logits, tile by tile; without, no row may want any. 0, WEIR_E_CANCELLED, WEIR_E_NONFINITE, a
+/* Runs rows [m] through the model; where keys and values are spilled, rows of one sequence at consecutive positions. With `fn`, the head runs for rows that want logits, tile by tile; without, no row may want any. 0, WEIR_E_CANCELLED, WEIR_E_NONFINITE, a
  * read error, or what fn returned. The keys and values of the rows are stored. */
 int wr_pass_run(struct wr_pass *, const struct wr_pass_row *rows, uint32_t m, wr_head_fn *fn, void *user, weir_err *);
 
