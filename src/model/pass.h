@@ -60,8 +60,9 @@ uint64_t wr_pass_init(struct wr_pass *, void *scratch, bool precise);
 
 /* A tile of logits: words [word, word + n_words) of the rows that want logits, tile[i * n_words + j]. Non-zero stops the pass. */
 typedef int wr_head_fn(void *user, uint32_t word, uint32_t n_words, uint32_t n_rows, const float *tile);
-/* Runs rows [m] through the model; where keys and values are spilled, rows of one sequence at consecutive positions. With `fn`, the head runs for rows that want logits, tile by tile; without, no row may want any. 0, WEIR_E_CANCELLED, WEIR_E_NONFINITE, a
- * read error, or what fn returned. The keys and values of the rows are stored. */
+/* Runs rows [m] through the model; where keys and values are spilled, rows of one sequence at consecutive positions. With `fn`, the head runs for rows that
+ * want logits, tile by tile; without, no row may want any. 0, WEIR_E_CANCELLED, WEIR_E_NONFINITE, an error of reading (or of writing keys and values), or what
+ * fn returned. The keys and values of the rows are stored; after an error those that were stored before. */
 int wr_pass_run(struct wr_pass *, const struct wr_pass_row *rows, uint32_t m, wr_head_fn *fn, void *user, weir_err *);
 
 /* ---- for families ---- */

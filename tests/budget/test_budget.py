@@ -173,13 +173,15 @@ def test_minimum_for_a_context(tiny, context):
 
 
 def test_a4_max_context_is_true(real):
-    """The context that the plan says would fit does fit, and one block of 16 more does not."""
-    budget = weir_json("plan", real, "-c", 64)["min_budget"] + 40 * MIB
-    most = weir_json("plan", real, "-c", 64, "--memory", budget)["max_context"]
+    """The context that the plan says would fit does fit, and one block of 16 more does not; with a disk for keys and values it is a longer one."""
+    flags = ("--memory", weir_json("plan", real, "-c", 64)["min_budget"] + 40 * MIB, "--kv-disk", 0)
+    most = weir_json("plan", real, "-c", 64, *flags)["max_context"]
     trained = next(value for key, value in weir_json("inspect", real)["metadata"].items() if key.endswith(".context_length"))
     assert 64 < most < trained
-    run_within(budget, "run", real, "hello", "--raw", "-n", 2, "-c", most, "--json")
-    weir("plan", real, "-c", most + 16, "--memory", budget, expect=3)
+    run_within(flags[1], "run", real, "hello", "--raw", "-n", 2, "-c", most, *flags[2:], "--json")
+    weir("plan", real, "-c", most + 16, *flags, expect=3)
+    assert weir_json("plan", real, "-c", 64, *flags[:2])["max_context"] > most
+    assert weir_json("plan", real, "-c", most + 16, *flags[:2])["kv"]["on_disk"] > 0
 
 
 def test_a2_budget_of_a_container(smollm2):
