@@ -213,12 +213,15 @@ static int take(struct attention *a, enum wr_kv_type type, uint32_t m, const cha
     const uint32_t n_members = wr_team_size(b->team), n_positions = a->depth + m;
     const uint64_t half = hp->n_rot / 2 * sizeof(float), n_check = a->n_checked;
     p->g_width = n_q(hp) + 2 * n_kv(hp);
-    p->h_width = n_q(hp);
+    p->h_width = p->u_width = n_q(hp);
+    p->m = m;
+    p->max_rows = m > 512 ? m : 512; /* a chunk, as it is by default */
     p->member_bytes = wr_round_up(wr_attention_work_bytes(hp->head_dim), 64);
     struct {
         void **to;
         uint64_t bytes;
     } parts[] = {{(void **)&p->g, m * p->g_width * sizeof(float)}, {(void **)&p->h, m * p->h_width * sizeof(float)}, {(void **)&p->rope[0].cos, m * half},
+        {(void **)&p->u, p->max_rows * p->u_width * sizeof(float)}, {(void **)&p->attend_state, 4ull * p->max_rows * hp->n_head * sizeof(float)},
         {(void **)&p->rope[0].sin, m * half}, {(void **)&p->member_work, n_members * p->member_bytes}, {(void **)&a->rows, m * sizeof *a->rows},
         {(void **)&a->checked, n_check * sizeof *a->checked}, {(void **)&a->got, n_check * n_q(hp) * sizeof(float)},
         {(void **)&a->work, n_members * wr_round_up(n_positions, WR_KV_BLOCK) * sizeof(double)}, {(void **)&a->max_error, n_members * sizeof(double)},
@@ -263,7 +266,6 @@ static int one(struct wr_bench *b, const uint32_t shape[3], enum wr_kv_type type
     a.pass.kv = &a.kv;
     a.pass.cancel = b->o->engine.cancel;
     a.pass.rows = a.rows;
-    a.pass.m = a.pass.max_rows = m;
     for (uint32_t i = 0; i < m; i++) a.rows[i].position = depth + i;
     wr_bench_progress(b, "prepare", 0, 0, "");
     wr_team_run(b->team, fill_kv_member, &a);

@@ -3,7 +3,8 @@
  * Attention by rule g: keys and values of the pass's rows are rounded and stored first, then every row attends over what
  * is stored. A work item is one KV head and up to WR_TILE_MAX_Q (row, query head) pairs, so that a tile of keys is widened
  * once for all of them; spans are merged in ascending order whatever the split. Where all tiles are in memory, an item goes
- * through its tiles; where some come from disk, a run of tiles goes through all items.
+ * through its tiles; where some come from disk, a run of tiles goes through all items. Where items are few, each span of theirs
+ * is work of its own, and the spans are merged when all are there: rule g cuts at positions, not by the number of threads.
  */
 #include <math.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 struct attention {
     struct wr_pass *p;
     uint32_t il, n_blocks, group, n_items;
+    uint32_t n_spans;            /* of each item, computed apart; 0: an item goes through them all */
     uint32_t tile_from, tile_to; /* the run of tiles at work; 0, 0: all of them */
     _Atomic uint32_t next;
 };
@@ -118,6 +120,28 @@ static void set_queries(struct queries *s, struct attention *a, uint32_t head, u
     s->begin = s->begin / WR_TILE * WR_TILE; /* tiles before it are seen by no query */
 }
 
+/* The state of pairs from `first` on is kept in the pass, one for each span that is computed apart: m and l in its state, O in u. */
+static void keep_state(struct queries *s, uint32_t first, uint32_t span)
+{
+    struct wr_pass *p = s->a->p;
+    const struct wr_hparams *hp = &p->model->hp;
+    const size_t n_all = (size_t)p->max_rows * hp->n_head, at = (size_t)s->head * p->m * s->a->group + first, at_span = (size_t)span * p->m * hp->n_head + at;
+    s->m = p->attend_state + at_span;
+    s->l = s->m + n_all;
+    s->all_m = p->attend_state + 2 * n_all + at;
+    s->all_l = s->all_m + n_all;
+    s->o = p->u + at_span * hp->head_dim;
+}
+
+/* The span at work joins those before it; with the last one the result is complete. */
+static void merge_span(struct queries *s, bool is_last)
+{
+    const uint32_t dim = s->a->p->model->hp.head_dim;
+    for (uint32_t i = 0; i < s->n_q; i++) wr_attend_merge(&s->all_m[i], &s->all_l[i], s->out[i], s->m[i], s->l[i], s->o + i * dim, dim);
+    for (uint32_t i = 0; is_last && i < s->n_q; i++)
+        for (uint32_t d = 0; d < dim; d++) s->out[i][d] /= s->all_l[i];
+}
+
 /* The tile of positions [base, base + WR_TILE), base >= begin; tiles come in ascending order. With the last one the result is complete. Tiles before
  * `there` are in memory now. */
 static void attend_tile(struct queries *s, uint32_t base, uint32_t there, uint8_t *work)
@@ -158,10 +182,7 @@ static void attend_tile(struct queries *s, uint32_t base, uint32_t there, uint8_
         .work = (float *)work,
         .next_k = next.bytes > 0 ? wr_ref_address(p->device, &next) : NULL};
     p->kernels->attend_tile(&tile);
-    if (!ends && (base + WR_TILE) % WR_SPAN != 0) return;
-    for (uint32_t i = 0; i < s->n_q; i++) wr_attend_merge(&s->all_m[i], &s->all_l[i], s->out[i], s->m[i], s->l[i], s->o + i * dim, dim);
-    for (uint32_t i = 0; ends && i < s->n_q; i++)
-        for (uint32_t d = 0; d < dim; d++) s->out[i][d] /= s->all_l[i];
+    if (s->a->n_spans == 0 && (ends || (base + WR_TILE) % WR_SPAN == 0)) merge_span(s, ends);
 }
 
 static void item_pairs(const struct attention *a, uint32_t item, uint32_t *head, uint32_t *first, uint32_t *end)
@@ -172,11 +193,19 @@ static void item_pairs(const struct attention *a, uint32_t item, uint32_t *head,
     *end = n_pairs - *first < WR_TILE_MAX_Q ? n_pairs : *first + WR_TILE_MAX_Q;
 }
 
-/* All tiles of an item, which are in memory. */
-static void attend_item(struct attention *a, uint32_t item, uint8_t *work)
+/* Pairs from `first` on of one sequence: up to the one that is returned. */
+static uint32_t same_sequence(const struct attention *a, uint32_t first, uint32_t end)
 {
-    struct wr_pass *p = a->p;
-    const uint32_t dim = p->model->hp.head_dim;
+    const struct wr_pass_row *rows = a->p->rows;
+    uint32_t next = first + 1;
+    while (next < end && rows[next / a->group].sequence == rows[first / a->group].sequence) next++;
+    return next;
+}
+
+/* All tiles of an item, or of one span of it; they are in memory. */
+static void attend_item(struct attention *a, uint32_t item, uint32_t span, uint8_t *work)
+{
+    const uint32_t dim = a->p->model->hp.head_dim;
     struct queries s;
     uint32_t head, first, end;
     item_pairs(a, item, &head, &first, &end);
@@ -186,28 +215,42 @@ static void attend_item(struct attention *a, uint32_t item, uint8_t *work)
     s.all_l = take(&work, floats(WR_TILE_MAX_Q));
     s.o = take(&work, floats((uint64_t)WR_TILE_MAX_Q * dim));
     for (uint32_t next; first < end; first = next) {
-        for (next = first + 1; next < end && p->rows[next / a->group].sequence == p->rows[first / a->group].sequence;) next++;
+        next = same_sequence(a, first, end);
         set_queries(&s, a, head, first, next - first);
-        for (uint32_t base = s.begin; base <= s.last; base += WR_TILE) attend_tile(&s, base, UINT32_MAX, work);
+        uint32_t from = s.begin, to = s.last + 1;
+        if (a->n_spans > 0) {
+            keep_state(&s, first, span);
+            from = span * WR_SPAN;
+            if (to > from + WR_SPAN) to = from + WR_SPAN;
+        }
+        for (uint32_t base = from; base < to; base += WR_TILE) attend_tile(&s, base, UINT32_MAX, work);
     }
 }
 
-/* Tiles [tile_from, tile_to) of an item, whose state is kept from call to call: m and l in the pass's state, O of the span in u. */
-static void attend_item_part(struct attention *a, uint32_t item, uint8_t *work)
+/* The spans of an item that were computed apart. The first of them began with `all_m` and `all_l` of no span. */
+static void merge_item(struct attention *a, uint32_t item)
 {
-    struct wr_pass *p = a->p;
-    const struct wr_hparams *hp = &p->model->hp;
-    const size_t n_all = (size_t)p->max_rows * hp->n_head;
     struct queries s;
     uint32_t head, first, end;
     item_pairs(a, item, &head, &first, &end);
-    const size_t at = (size_t)head * p->m * a->group + first;
+    for (uint32_t next; first < end; first = next) {
+        next = same_sequence(a, first, end);
+        set_queries(&s, a, head, first, next - first);
+        for (uint32_t span = 0; span <= s.last / WR_SPAN; span++) {
+            keep_state(&s, first, span);
+            merge_span(&s, span == s.last / WR_SPAN);
+        }
+    }
+}
+
+/* Tiles [tile_from, tile_to) of an item, whose state is kept from call to call. */
+static void attend_item_part(struct attention *a, uint32_t item, uint8_t *work)
+{
+    struct queries s;
+    uint32_t head, first, end;
+    item_pairs(a, item, &head, &first, &end);
     set_queries(&s, a, head, first, end - first);
-    s.m = p->attend_state + at;
-    s.l = s.m + n_all;
-    s.all_m = s.l + n_all;
-    s.all_l = s.all_m + n_all;
-    s.o = p->u + at * hp->head_dim;
+    keep_state(&s, first, 0);
     for (uint32_t tile = a->tile_from; tile < a->tile_to && tile * WR_TILE <= s.last; tile++) attend_tile(&s, tile * WR_TILE, a->tile_to * WR_TILE, work);
 }
 
@@ -215,19 +258,39 @@ static void attend_member(void *arg, uint32_t member, uint32_t n_members)
 {
     struct attention *a = arg;
     uint8_t *work = a->p->member_work + member * a->p->member_bytes;
+    const uint32_t n_each = a->n_spans > 0 ? a->n_spans : 1, n = a->n_items * n_each;
     for (;;) {
         uint32_t item = atomic_fetch_add(&a->next, 1);
-        if (item >= a->n_items) return;
+        if (item >= n) return;
         if (a->p->cancel != NULL && *a->p->cancel != 0) { /* of many rows over a long context a layer takes seconds */
             wr_pass_fail(a->p, WEIR_E_CANCELLED, "interrupted");
             return;
         }
-        item = a->n_items - 1 - item; /* the longest of each head first */
+        item = n - 1 - item; /* the longest of each head first */
         if (a->tile_to > 0)
             attend_item_part(a, item, work);
         else
-            attend_item(a, item, work);
+            attend_item(a, item / n_each, item % n_each, work);
     }
+}
+
+static void merge_member(void *arg, uint32_t member, uint32_t n_members)
+{
+    struct attention *a = arg;
+    for (uint32_t item; (item = atomic_fetch_add(&a->next, 1)) < a->n_items;) merge_item(a, item);
+}
+
+/* Spans that are computed apart: where threads would find too few items, and the pass, which has room for max_rows, has room for the state of each span. A
+ * window sees one span or two. */
+static uint32_t spans_apart(const struct attention *a)
+{
+    const struct wr_pass *p = a->p;
+    uint32_t last = 0;
+    for (uint32_t i = 0; i < p->m; i++)
+        if (p->rows[i].position > last) last = p->rows[i].position;
+    const uint32_t n = last / WR_SPAN + 1, n_threads = wr_team_size(p->team);
+    const bool few = n_threads > 1 && a->n_items < 4 * n_threads;
+    return n > 1 && few && !p->model->layers[a->il].local && (uint64_t)n * p->m <= p->max_rows ? n : 0;
 }
 
 /* Tiles outside, items inside: a run of tiles that are in memory is seen by all items before the ring's slots are given back. Members share the items of a
@@ -280,9 +343,12 @@ bool wr_attention_attend(struct wr_pass *p, uint32_t il)
     struct attention a = attention_of(p, il);
     uint32_t from, to;
     weir_err err;
-    if (!wr_kv_streams(sequence_of(p), il, &from, &to))
+    if (!wr_kv_streams(sequence_of(p), il, &from, &to)) {
+        a.n_spans = spans_apart(&a);
         wr_team_run(p->team, attend_member, &a);
-    else if (!attend_streamed(&a, sequence_of(p), from, to))
+        atomic_store(&a.next, 0);
+        if (a.n_spans > 0 && !atomic_load(&p->failed)) wr_team_run(p->team, merge_member, &a);
+    } else if (!attend_streamed(&a, sequence_of(p), from, to))
         return false;
     if (atomic_load(&p->failed)) return false;
     int rc = wr_kv_layer_end(sequence_of(p), il, &err);

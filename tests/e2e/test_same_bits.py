@@ -118,6 +118,17 @@ def test_e1_tiny(tmp_path, levels, say, arch, kind, full, more):
     say(f"measured: {arch} {kind}{' full' if full else ''}{' '.join(('', *more))}: {len(rows)} combinations of {len(FACTORS) + 1} settings, equal bits")
 
 
+@pytest.mark.parametrize("arch, more", [("llama", ()), ("gemma3", ("--kv", "q8_0"))])
+def test_e1_spans(tmp_path, arch, more):
+    """Three spans of attention, for the 80 rows of the last pass: one after the other, or apart, by threads that find few heads."""
+    model = tiny_model.write(tmp_path / "tiny.gguf", "Q8_0", arch=arch)
+    n = 16 * 512 + 80
+    ids = np.random.RandomState(9).randint(1, len(tiny_model.tokens()), size=n).tolist()
+    evaluator = Evaluator(model, ids, n, tmp_path)
+    for threads, chunk in ((1, 512), (2, 512), (5, 512), (3, 100)):
+        evaluator.compare(n, ["-t", threads, "--chunk", chunk, "-c", n, *more])
+
+
 LENGTHS = {1: 24, 7: 60, 64: 320, 512: 640}  # streaming in chunks of 1 and 7 reads the file for every one of them
 SCALAR = 48  # tokens at most: that code is slow
 
