@@ -101,7 +101,7 @@ void wr_cli_report_json(struct wr_cli *cli, const struct wr_cli_result *result)
     wr_cli_json_add(out, "n_generated", json_integer((json_int_t)result->n_ids));
     wr_cli_json_add(out, "memory", memory_json(cli, info, json_integer((json_int_t)wr_os_usage().peak_rss_bytes)));
     wr_cli_json_add(out, "io",
-        json_pack("{s:o, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:I, s:o, s:f}", "engine", wr_cli_json_string(io.engine),
+        json_pack("{s:o, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:o, s:f}", "engine", wr_cli_json_string(io.engine),
             "direct", io.direct, "bytes_read", (json_int_t)io.bytes_read, "bytes_written", (json_int_t)io.bytes_written, "reads", (json_int_t)io.reads,
             "bytes_read_weights", (json_int_t)io.bytes_read_weights, "bytes_read_kv", (json_int_t)io.bytes_read_kv, "bytes_read_experts", (json_int_t)0,
             "bytes_read_pinned", (json_int_t)io.bytes_read_pinned, "bytes_read_sample", (json_int_t)io.bytes_read_sample, "bytes_read_rows",
@@ -115,7 +115,8 @@ void wr_cli_report_json(struct wr_cli *cli, const struct wr_cli_result *result)
         json_pack("{s:o, s:o, s:o, s:o, s:o}", "prefill", wr_cli_json_rate(per_second(s.n_prefill, s.prefill_seconds)), "decode",
             wr_cli_json_rate(per_second(s.n_decode, s.decode_seconds)), "prefill_predicted", wr_cli_json_rate(predicted.prefill), "decode_predicted",
             wr_cli_json_rate(predicted.decode), "predicted_from", wr_cli_json_string(predicted.from)));
-    wr_cli_json_add(out, "stalls", json_pack("{s:f, s:f}", "io", io.stall_io_seconds, "compute", io.stall_compute_seconds));
+    wr_cli_json_add(
+        out, "stalls", json_pack("{s:f, s:f, s:f}", "io", io.stall_io_seconds, "compute", io.stall_compute_seconds, "write", io.stall_write_seconds));
     wr_cli_json_add(out, "kv", kv_json(info));
     wr_cli_json_add(out, "spec", json_pack("{s:s, s:i, s:i, s:I}", "mode", "off", "drafted", 0, "accepted", 0, "passes", (json_int_t)s.n_decode));
     wr_cli_json_add(out, "experts", json_null());
@@ -145,7 +146,7 @@ void wr_cli_report_stats(struct wr_cli *cli, weir_engine *engine, weir_session *
     const weir_plan_info *info = weir_engine_plan(engine);
     weir_io_info io = weir_engine_io(engine);
     weir_session_info s = weir_session_stats(session);
-    char a[32], b[32], c[32];
+    char a[32], b[32], c[32], d[32];
 
     wr_cli_progress_clear(cli);
     wr_cli_printf(out, "model            %s, %s, %u threads, %s\n", info->arch, info->isa, info->n_threads, info->model);
@@ -172,6 +173,10 @@ void wr_cli_report_stats(struct wr_cli *cli, weir_engine *engine, weir_session *
         wr_cli_printf(out, "\nread per token   %s measured, %s planned, %s floor\n", wr_cli_size((uint64_t)measured_bytes_per_token(&s), a),
             wr_cli_size(info->bytes_per_token, b), wr_cli_size(info->floor_bytes_per_token, c));
     }
+    if (info->kv_on_disk > 0)
+        wr_cli_printf(out, "keys and values  %s in memory; %s written, %s read, %s of it per token; waited %.2f s for the disk to write\n",
+            wr_cli_size(info->kv_resident, a), wr_cli_size(io.bytes_written, b), wr_cli_size(io.bytes_read_kv, c),
+            wr_cli_size(s.n_decode > 0 ? s.decode_kv_bytes / s.n_decode : 0, d), io.stall_write_seconds);
     wr_cli_printf(out, "read in all      %s in %llu reads by %s%s; copied at seams %s\n", wr_cli_size(io.bytes_read, a), (unsigned long long)io.reads,
         io.engine, io.direct ? ", direct" : ", buffered", wr_cli_size(io.bytes_seam, b));
     wr_cli_printf(out, "stalls           compute waited %.3f s for reads, reads waited %.3f s for a slot\n", io.stall_io_seconds, io.stall_compute_seconds);
@@ -227,14 +232,19 @@ void wr_cli_report_plan(const struct wr_cli *cli, struct wr_cli_out *out, const 
     wr_cli_printf(out, "context          %u positions; trained %u; this budget could hold %u\n", info->n_ctx, info->n_ctx_trained, info->max_context);
     wr_cli_printf(
         out, "keys and values  %s, %s a position, %s resident\n", info->kv, wr_cli_size(info->kv_bytes_per_position, a), wr_cli_size(info->kv_resident, b));
+    if (info->kv_on_disk > 0)
+        wr_cli_printf(out, "                 the rest in a file of %s in %s (--kv-dir): %s are read per token with the context full\n",
+            wr_cli_size(info->kv_on_disk, a), info->kv_dir != NULL ? info->kv_dir : "no folder", wr_cli_size(info->kv_bytes_per_token, b));
     double whole = (double)(info->pinned + info->streamed);
     wr_cli_printf(out, "weights          pinned %s (%.0f %%), streamed %s in %llu extents, in whole pages of the file\n", wr_cli_size(info->pinned, a),
         whole > 0 ? 100 * (double)info->pinned / whole : 0, wr_cli_size(info->streamed, b), (unsigned long long)info->n_extents_streamed);
     wr_cli_printf(out, "passes           prefill in chunks of %u rows; ring %s, largest extent %s\n", info->n_chunk, wr_cli_size(info->ring, a),
         wr_cli_size(info->extent, b));
-    char d[32];
-    wr_cli_printf(out, "read per token   %s: weights %s, embedding rows %s, keys and values 0 B; floor %s\n", wr_cli_size(info->bytes_per_token, a),
-        wr_cli_size(info->streamed, b), wr_cli_size(info->bytes_per_token - info->streamed, c), wr_cli_size(info->floor_bytes_per_token, d));
+    char d[32], e[32];
+    wr_cli_printf(out, "read per token   %s: weights %s, embedding rows %s, keys and values 0 B%s%s%s; floor %s\n", wr_cli_size(info->bytes_per_token, a),
+        wr_cli_size(info->streamed, b), wr_cli_size(info->bytes_per_token - info->streamed, c), info->kv_bytes_per_token > 0 ? " at the beginning and " : "",
+        info->kv_bytes_per_token > 0 ? wr_cli_size(info->kv_bytes_per_token, e) : "", info->kv_bytes_per_token > 0 ? " with the context full" : "",
+        wr_cli_size(info->floor_bytes_per_token, d));
     rates_of_plan(cli, out, info);
     accounts_table(out, info, false);
 }
