@@ -272,7 +272,7 @@ int weir_plan_open(weir_plan **out, const char *path, const weir_options *option
         wr_log(&p->log, WEIR_LOG_WARN, "context %u is longer than the %u positions the model was trained for", options->n_ctx, hp->n_ctx_trained);
     in.budget = p->options.memory_bytes;
     in.n_threads = p->options.n_threads;
-    if (options->kv_disk_bytes > 0) in.kv_block_bytes = wr_kv_block_bytes((enum wr_kv_type)options->kv, hp->n_head_kv, hp->head_dim);
+    in.kv_block_bytes = wr_kv_block_bytes((enum wr_kv_type)options->kv, hp->n_head_kv, hp->head_dim);
     in.kv_disk_bytes = options->kv_disk_bytes == WEIR_AUTO ? UINT64_MAX : options->kv_disk_bytes;
     in.kv_disk_asked = options->kv_disk_bytes > 0 && (options->kv_dir[0] != '\0' || options->kv_disk_bytes != WEIR_AUTO);
     in.n_layer = hp->n_layer;

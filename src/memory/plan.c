@@ -251,7 +251,7 @@ static uint64_t kv_engine_bytes(const struct wr_kv_layout *l) { return l->n_ring
 /* The least memory of a spilled context; HUGE_BYTES: it may not be one. */
 static uint64_t spilled_bytes(const struct wr_plan_input *in, uint32_t n_ctx, uint32_t chunk)
 {
-    if (in->kv_block_bytes == 0) return HUGE_BYTES;
+    if (in->kv_block_bytes == 0 || in->kv_disk_bytes == 0) return HUGE_BYTES;
     const struct wr_kv_layout l = least_kv(in, n_ctx, chunk);
     if (wr_kv_layout_disk_bytes(&l, n_ctx) > in->kv_disk_bytes) return HUGE_BYTES;
     const uint64_t bytes = wr_kv_layout_bytes(&l);

@@ -36,7 +36,8 @@ struct wr_plan_input {
     const struct wr_use *uses; /* [n_uses], in the order of a pass; a tied head names the same tensor as ROWS and as HEAD */
     uint32_t n_uses;
     uint64_t kv_bytes_per_position;
-    /* Keys and values that do not fit may go to disk, kv_disk_bytes of them at most; kv_block_bytes 0: they may not. A context that is not given (n_ctx 0) does
+    /* Keys and values that do not fit may go to disk, kv_disk_bytes of them at most; kv_block_bytes 0: the plan is of a
+     * model without any. A context that is not given (n_ctx 0) does
      * so only where kv_disk_asked. */
     uint64_t kv_block_bytes, kv_disk_bytes;
     bool kv_disk_asked;
