@@ -64,11 +64,13 @@ typedef struct weir_options {
     char io[16];  /* "auto", "uring", "pread", "mmap" */
     char isa[16]; /* cap of the CPU level: "" (none), "scalar"; x86: "avx2", "avxvnni", "avx512", "avx512vnni", "amx"; AArch64: "neon", "dotprod", "i8mm" */
     bool precise; /* int16 instead of int8 activations */
-    uint64_t pin_bytes;     /* diagnostics: weights to pin; WEIR_AUTO: what fits */
-    uint64_t ring_bytes;    /* diagnostics; WEIR_AUTO */
-    uint64_t extent_bytes;  /* diagnostics; WEIR_AUTO */
-    uint64_t process_bytes; /* the constant account of the process: 12 MiB unless the host needs more */
-    uint64_t header_bytes;  /* what may be kept of a header, for a plan of a budget that the process does not have; 0: what the budget leaves */
+    uint64_t pin_bytes;      /* diagnostics: weights to pin; WEIR_AUTO: what fits */
+    uint64_t ring_bytes;     /* diagnostics; WEIR_AUTO */
+    uint64_t extent_bytes;   /* diagnostics; WEIR_AUTO */
+    uint64_t process_bytes;  /* the constant account of the process: 12 MiB unless the host needs more */
+    uint64_t header_bytes;   /* what may be kept of a header, for a plan of a budget that the process does not have; 0: what the budget leaves */
+    char context[1024];      /* a saved context that the session begins with; "": none */
+    char save_context[1024]; /* the session's tokens are kept in this file as they come, see weir_session_save; "": none */
     weir_log_fn *log;
     void *log_user;
     weir_progress_fn *progress;
@@ -110,6 +112,7 @@ typedef struct weir_plan_info {
     const char *kv_dir;                              /* the folder of that file */
     uint64_t bytes_per_token, floor_bytes_per_token; /* decode: planned, and the least that the pinned share allows */
     uint32_t max_context;                            /* the largest context that this budget could hold */
+    uint32_t n_saved;                                /* tokens of options.context */
     uint64_t text_left;                              /* of the text account: set apart for the caller's own texts */
     const weir_account_info *accounts;
     uint32_t n_accounts;
@@ -204,9 +207,26 @@ WEIR_API const float *weir_session_logits(weir_session *);
 /* Draws the next token from those logits, which are used up by it; a pure function of logits, tokens so far, position and seed. */
 WEIR_API int weir_session_sample(weir_session *, const weir_sampling *, int32_t *id, weir_err *);
 WEIR_API size_t weir_session_length(const weir_session *);
+/* The tokens that keys and values are stored of, [*n]; valid until the next call. */
+WEIR_API const int32_t *weir_session_ids(const weir_session *, size_t *n);
 
-/* Evaluates ids from an empty session and calls `fn` with tiles of logits: rows [row, row + n_rows) x words [word, word + n_words),
- * tile[i * n_words + j]. Row i holds the logits after ids[i]; rows come in blocks, the tiles of a block with ascending words. A non-zero return of fn stops and is returned. */
+/*
+ * Saved contexts (docs/CONTEXT_FILE.md): tokens with their keys and values. A resumed session gives the logits of one that evaluated the same tokens, to the
+ * bit, at any budget. A file of another model, tokenizer, KV type, precision or numerics is WEIR_E_MISMATCH, a damaged or truncated one WEIR_E_FORMAT; both
+ * name what differs. Weights are compared as they are first read: a difference there is WEIR_E_MISMATCH of the call that would give the first logits.
+ *
+ * With options.save_context full groups of 256 tokens are committed as they come: what ends the process costs at most the last ones. A file that is
+ * there already is replaced by _save alone, unless it is options.context too: then it grows in place.
+ */
+/* The session's tokens become those of the file. Afterwards there are no logits: set more tokens. On failure the session is empty. */
+WEIR_API int weir_session_load(weir_session *, const char *path, weir_err *);
+/* Every token so far is in the file, and the file in its place, when this returns 0. NULL: options.save_context, which then goes on growing. On failure
+ * the file has what it had (WEIR_E_WRITE: the disk), the session all its tokens. */
+WEIR_API int weir_session_save(weir_session *, const char *path, weir_err *);
+
+/* As weir_session_set, and calls `fn` with tiles of the logits of all tokens that are evaluated: rows [row, row + n_rows) x words [word, word + n_words),
+ * tile[i * n_words + j]. Row i holds the logits after ids[i]; what the session had of the ids has no rows. Rows come in blocks, the tiles of a block with
+ * ascending words. A non-zero return of fn stops and is returned. */
 typedef int weir_logits_fn(void *user, size_t row, size_t n_rows, size_t word, size_t n_words, const float *tile);
 WEIR_API int weir_session_eval(weir_session *, const int32_t *ids, size_t n, weir_logits_fn *fn, void *user, weir_err *);
 
@@ -230,6 +250,7 @@ WEIR_API int weir_session_generate(weir_session *, const weir_generate *, enum w
 
 typedef struct weir_session_info {
     uint64_t n_prefill, n_decode; /* tokens evaluated in prefill passes, decode passes */
+    uint64_t n_loaded, n_saved;   /* tokens that came from a saved context; that a file has by now */
     double prefill_seconds, decode_seconds;
     uint64_t decode_bytes, decode_row_bytes, decode_kv_bytes;   /* read for decode passes: weights, embedding rows, keys and values */
     uint64_t decode_disk_bytes;                                 /* what the system counts from the first to the last decode pass */

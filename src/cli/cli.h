@@ -196,9 +196,11 @@ const char *wr_cli_budget_origin(const struct wr_cli *, const weir_plan_info *);
 /* Says on stderr what the plan chose for the user (-v: all of it). */
 void wr_cli_plan_say(struct wr_cli *, const weir_plan *);
 
-/* Ids of a text, kept beyond the engine; the first token is added where the model asks for it. `special` or --parse-special: special
+/* Ids of a text, kept beyond the engine; `first`: with a first token where the model asks for one, else without. `special` or --parse-special: special
  * tokens are recognized. */
-int wr_cli_ids_of_text(struct wr_cli *, weir_engine *, const char *text, size_t n, bool special, int32_t **ids, size_t *n_ids, weir_err *);
+int wr_cli_ids_of_text(struct wr_cli *, weir_engine *, const char *text, size_t n, bool special, bool first, int32_t **ids, size_t *n_ids, weir_err *);
+/* What the session holds already, and behind it the n ids, which are freed: *ids becomes all of them. */
+int wr_cli_ids_behind(struct wr_cli *, weir_session *, int32_t **ids, size_t *n, weir_err *);
 
 /* The sampling options; `bias_ids` and `bias` point into memory of the ledger, freed by _free. */
 struct wr_cli_sampling {

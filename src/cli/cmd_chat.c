@@ -23,7 +23,9 @@ struct chat {
     size_t n_messages, capacity;
     char *answer;
     size_t n_answer, answer_capacity;
-    uint64_t n_tokens;           /* of the answer */
+    uint64_t n_tokens; /* of the answer */
+    int32_t *base;     /* tokens of a saved context, which the messages are behind */
+    size_t n_base;
     char *set[WR_CLI_N_OPTIONS]; /* values given by /set */
     weir_err *err;
 };
@@ -32,12 +34,20 @@ static const char *const typed[][2] = {
     {"/help", "this list"},
     {"/set NAME VALUE", "a generation option or the system message; without NAME: what is set"},
     {"/stats", "planned beside measured"},
+    {"/save FILE", "save the context: the conversation, evaluated"},
+    {"/load FILE", "go on behind a saved context"},
     {"/undo", "forget the last question and its answer"},
     {"/clear", "forget the conversation"},
     {"/bye", "end, as Ctrl-D does"},
 };
 
-static const char *typed_name(size_t i) { return i < sizeof typed / sizeof typed[0] && i != 1 ? typed[i][0] : i == 1 ? "/set" : NULL; }
+/* Without its arguments. */
+static const char *typed_name(size_t i)
+{
+    static const char *const first[] = {"/help", "/set", "/stats", "/save", "/load", "/undo", "/clear", "/bye"};
+    _Static_assert(sizeof first / sizeof *first == sizeof typed / sizeof *typed, "one name each");
+    return i < sizeof first / sizeof *first ? first[i] : NULL;
+}
 
 /* ---- messages -------------------------------------------------------------------------- */
 
@@ -56,6 +66,9 @@ static void drop_message(struct chat *chat) { wr_mem_free((void *)chat->messages
 
 static void clear(struct chat *chat)
 {
+    wr_mem_free(chat->base);
+    chat->base = NULL;
+    chat->n_base = 0;
     while (chat->n_messages) drop_message(chat);
 }
 
@@ -106,34 +119,51 @@ static int join(struct chat *chat, char **text, weir_err *err)
     return 0;
 }
 
-static int render(struct chat *chat, char **text, weir_err *err)
+static int render(struct chat *chat, bool ask, char **text, weir_err *err)
 {
     const struct wr_cli_args *args = &chat->cli->args;
     if (!chat->has_template && args->count[WR_CLI_SYSTEM])
         return wr_err(err, WEIR_E_USAGE, "%s: has no chat template for --system; put the text into a message", wr_file_label(chat->model));
     if (!chat->has_template) return join(chat, text, err);
-    if (!args->count[WR_CLI_SYSTEM]) return weir_chat_render(chat->engine, chat->messages, chat->n_messages, true, text, err);
+    if (!args->count[WR_CLI_SYSTEM] || chat->n_base > 0) return weir_chat_render(chat->engine, chat->messages, chat->n_messages, ask, text, err);
     weir_message *all = wr_mem_array(&chat->cli->ledger, WR_ACCOUNT_TEXT, chat->n_messages + 1, sizeof *all, err);
     if (!all) return WEIR_E_NOMEM;
     all[0] = (weir_message){.role = "system", .content = args->value[WR_CLI_SYSTEM]};
     memcpy(all + 1, chat->messages, chat->n_messages * sizeof *all);
-    int code = weir_chat_render(chat->engine, all, chat->n_messages + 1, true, text, err);
+    int code = weir_chat_render(chat->engine, all, chat->n_messages + 1, ask, text, err);
     wr_mem_free(all);
     return code;
+}
+
+/* All tokens of the conversation; `ask`: with what makes the model answer. */
+static int conversation(struct chat *chat, bool ask, int32_t **ids, size_t *n, weir_err *err)
+{
+    char *text = NULL;
+    int code = chat->n_messages > 0 ? render(chat, ask, &text, err) : 0;
+    *n = 0;
+    if (code == 0 && text) code = wr_cli_ids_of_text(chat->cli, chat->engine, text, strlen(text), chat->has_template, chat->n_base == 0, ids, n, err);
+    weir_free(text);
+    if (code || chat->n_base == 0) return code;
+    int32_t *all = wr_mem_array(&chat->cli->ledger, WR_ACCOUNT_TEXT, chat->n_base + *n, sizeof *all, err);
+    if (!all) return WEIR_E_NOMEM;
+    memcpy(all, chat->base, chat->n_base * sizeof *all);
+    if (*n > 0) memcpy(all + chat->n_base, *ids, *n * sizeof *all);
+    wr_mem_free(*ids);
+    *ids = all;
+    *n += chat->n_base;
+    return 0;
 }
 
 /* The last message is the user's. Everything drawn before an interruption stays. */
 static int answer(struct chat *chat, enum weir_finish *finish, weir_err *err)
 {
-    char *text = NULL;
     int32_t *ids = NULL;
     size_t n = 0;
     uint32_t n_ctx = weir_engine_plan(chat->engine)->n_ctx;
     chat->n_answer = 0;
     chat->n_tokens = 0;
     wr_cli_progress_begin(chat->cli, "prefill", 0);
-    int code = render(chat, &text, err);
-    if (code == 0) code = weir_tokenize(chat->engine, text, strlen(text), chat->has_template, true, &ids, &n, err);
+    int code = conversation(chat, true, &ids, &n, err);
     if (code == 0 && n >= n_ctx) code = wr_err(err, WEIR_E_CONTEXT, "it has %zu tokens and the context %u positions", n, n_ctx);
     if (code == WEIR_E_CONTEXT) {
         weir_err plain = *err;
@@ -157,8 +187,7 @@ static int answer(struct chat *chat, enum weir_finish *finish, weir_err *err)
         };
         code = weir_session_generate(chat->session, &how, finish, err);
     }
-    weir_free(text);
-    weir_free(ids);
+    wr_mem_free(ids);
     return code;
 }
 
@@ -263,6 +292,41 @@ static int set(struct chat *chat, const char *name, const char *value, weir_err 
     return 0;
 }
 
+/* The tokens of the session become those that the messages are behind. */
+static int take_base(struct chat *chat, const char *path, weir_err *err)
+{
+    size_t n;
+    const int32_t *ids = weir_session_ids(chat->session, &n);
+    clear(chat);
+    chat->base = wr_mem_array(&chat->cli->ledger, WR_ACCOUNT_TEXT, n, sizeof *ids, err);
+    if (!chat->base) return WEIR_E_NOMEM;
+    memcpy(chat->base, ids, n * sizeof *ids);
+    chat->n_base = n;
+    wr_cli_notice(chat->cli, "%zu tokens from %s; what you say is behind them", n, wr_file_label(path));
+    return 0;
+}
+
+static int save(struct chat *chat, const char *path, weir_err *err)
+{
+    int32_t *ids = NULL;
+    size_t n = 0;
+    if (!*path) return wr_err(err, WEIR_E_USAGE, "/save FILE: name the file");
+    int code = conversation(chat, false, &ids, &n, err);
+    if (code == 0 && n == 0) code = wr_err(err, WEIR_E_USAGE, "there is nothing to save yet");
+    if (code == 0) code = weir_session_set(chat->session, ids, n, err); /* the end of the answer is not evaluated yet */
+    wr_mem_free(ids);
+    if (code == 0) code = weir_session_save(chat->session, path, err);
+    if (code == 0) wr_cli_notice(chat->cli, "%zu tokens are saved in %s", n, wr_file_label(path));
+    return code;
+}
+
+static int load(struct chat *chat, const char *path, weir_err *err)
+{
+    if (!*path) return wr_err(err, WEIR_E_USAGE, "/load FILE: name the file");
+    int code = weir_session_load(chat->session, path, err);
+    return code ? code : take_base(chat, path, err);
+}
+
 static int command(struct chat *chat, const char *line, bool *end, weir_err *err)
 {
     struct wr_cli_out *out = &chat->cli->err;
@@ -280,6 +344,10 @@ static int command(struct chat *chat, const char *line, bool *end, weir_err *err
         if (code) return code;
     } else if (!strcmp(name, "/stats")) {
         wr_cli_report_stats(chat->cli, chat->engine, chat->session);
+    } else if (!strcmp(name, "/save") || !strcmp(name, "/load")) {
+        int code = (name[1] == 's' ? save : load)(chat, rest, err);
+        wr_cli_progress_clear(chat->cli);
+        if (code) return code;
     } else if (!strcmp(name, "/undo")) {
         undo(chat);
     } else if (!strcmp(name, "/clear")) {
@@ -300,6 +368,11 @@ static int command(struct chat *chat, const char *line, bool *end, weir_err *err
 /* ---- the loop -------------------------------------------------------------------------- */
 
 static bool mends(int code) { return code == WEIR_E_USAGE || code == WEIR_E_CONTEXT || code == WEIR_E_INPUT || code == WEIR_E_TEMPLATE; }
+/* Of the file that /save and /load name; a mismatch may show with the first answer behind it. */
+static bool is_of_file(int code)
+{
+    return code == WEIR_E_OPEN || code == WEIR_E_READ || code == WEIR_E_WRITE || code == WEIR_E_FORMAT || code == WEIR_E_UNSUPPORTED || code == WEIR_E_MISMATCH;
+}
 
 static int talk(struct chat *chat, weir_err *err)
 {
@@ -322,9 +395,11 @@ static int talk(struct chat *chat, weir_err *err)
         char *copy = wr_mem_alloc(&cli->ledger, WR_ACCOUNT_TEXT, n + 1, err);
         if (!copy) return WEIR_E_NOMEM;
         memcpy(copy, line, n);
-        code = chat->interactive && copy[0] == '/' ? command(chat, copy, &end, err) : turn(chat, copy, n, err);
+        bool typed_command = chat->interactive && copy[0] == '/';
+        code = typed_command ? command(chat, copy, &end, err) : turn(chat, copy, n, err);
         wr_mem_free(copy);
-        if (chat->interactive && mends(code)) {
+        if (code == WEIR_E_MISMATCH) clear(chat);
+        if (chat->interactive && (mends(code) || code == WEIR_E_MISMATCH || (typed_command && is_of_file(code)))) {
             wr_cli_printf(&cli->err, "weir: error: %s\n", err->text);
             (void)wr_cli_flush(&cli->err, NULL);
             err->text[0] = 0;
@@ -353,6 +428,7 @@ static int open_and_talk(struct chat *chat, weir_err *err)
     if (code) return code;
     chat->plan = NULL;
     code = weir_session_open(&chat->session, chat->engine, err);
+    if (code == 0 && cli->args.count[WR_CLI_CONTEXT]) code = take_base(chat, cli->args.value[WR_CLI_CONTEXT], err);
     if (code == 0) code = wr_cli_editor_open(&chat->editor, cli, !chat->interactive, err);
     if (code) return code;
     if (chat->interactive) wr_cli_notice(cli, "ready; /help lists commands, Ctrl-D ends");

@@ -23,7 +23,7 @@ struct eval {
     weir_engine *engine;
     weir_session *session;
     int32_t *ids;
-    size_t n;
+    size_t n, n_saved; /* all, and of them those of --context, which have no logits */
     struct wr_cli_npy npy;
     bool dump;
     weir_err *err;
@@ -80,7 +80,7 @@ static int on_tile(void *user, size_t row, size_t n_rows, size_t word, size_t n_
             eval->n_scored++;
         }
     }
-    return eval->dump ? wr_cli_npy_tile(&eval->npy, row, n_rows, word, n_words, tile, eval->err) : 0;
+    return eval->dump ? wr_cli_npy_tile(&eval->npy, row - eval->n_saved, n_rows, word, n_words, tile, eval->err) : 0;
 }
 
 /* The ids, from --ids or of the text, before a weight is read. */
@@ -114,7 +114,7 @@ static int read_ids(struct eval *eval, size_t next, weir_err *err)
         wr_cli_progress_begin(cli, "tokenize", 0);
         code = weir_engine_open_text(&engine, eval->model, &options, err);
         if (code == 0) {
-            code = wr_cli_ids_of_text(cli, engine, text.bytes, text.n, false, &eval->ids, &eval->n, err);
+            code = wr_cli_ids_of_text(cli, engine, text.bytes, text.n, false, info->n_saved == 0, &eval->ids, &eval->n, err);
             weir_engine_close(engine);
         }
     }
@@ -136,11 +136,12 @@ static int fit_context(struct eval *eval, weir_err *err)
 {
     const weir_plan_info *info = weir_plan_get(eval->plan);
     weir_options options = eval->cli->options;
-    if (eval->n <= info->n_ctx) return 0;
-    if (options.n_ctx || eval->n > info->n_ctx_trained)
-        return wr_err(err, WEIR_E_CONTEXT, "the text has %zu tokens and the context %u positions (trained %u); give -c %zu or more, or a shorter text", eval->n,
-            info->n_ctx, info->n_ctx_trained, eval->n);
-    options.n_ctx = (uint32_t)eval->n;
+    size_t n = eval->n + info->n_saved;
+    if (n <= info->n_ctx) return 0;
+    if (options.n_ctx || n > info->n_ctx_trained)
+        return wr_err(err, WEIR_E_CONTEXT, "the text has %zu tokens and the context %u positions (trained %u); give -c %zu or more, or a shorter text", n,
+            info->n_ctx, info->n_ctx_trained, n);
+    options.n_ctx = (uint32_t)n;
     weir_plan *longer;
     int code = weir_plan_open(&longer, eval->model, &options, err);
     if (code) return code;
@@ -158,14 +159,14 @@ static void report(struct eval *eval, uint64_t hash)
     for (int i = 0; i < 16; i++) digits[i] = "0123456789abcdef"[hash >> (60 - 4 * i) & 15];
     digits[16] = 0;
     if (!cli->json) {
-        wr_cli_printf(out, "tokens      %zu\nnll         %.9g\nperplexity  %.9g\n", eval->n, nll, exp(nll));
+        wr_cli_printf(out, "tokens      %zu\nnll         %.9g\nperplexity  %.9g\n", eval->n - eval->n_saved, nll, exp(nll));
         if (cli->args.count[WR_CLI_HASH]) wr_cli_printf(out, "logits      %s\n", digits);
         return;
     }
     const struct wr_cli_result result = {.engine = eval->engine, .session = eval->session, .prompt_ids = eval->ids, .n_prompt = eval->n};
     wr_cli_json_begin(out);
     wr_cli_report_json(cli, &result);
-    wr_cli_json_add(out, "n_tokens", json_integer((json_int_t)eval->n));
+    wr_cli_json_add(out, "n_tokens", json_integer((json_int_t)(eval->n - eval->n_saved)));
     wr_cli_json_add(out, "nll", json_real(nll));
     wr_cli_json_add(out, "perplexity", isfinite(exp(nll)) ? json_real(exp(nll)) : json_null());
     if (eval->dump) wr_cli_json_add(out, "logits_fnv64", json_string(digits));
@@ -194,10 +195,13 @@ static int evaluate(struct eval *eval, weir_err *err)
     code = weir_session_open(&eval->session, eval->engine, err);
     if (code) return code;
     wr_cli_progress_begin(cli, "prefill", 0);
-    code = weir_session_eval(eval->session, eval->ids, eval->n, on_tile, eval, err);
+    eval->n_saved = weir_session_length(eval->session);
+    code = wr_cli_ids_behind(cli, eval->session, &eval->ids, &eval->n, err);
+    if (code == 0) code = weir_session_eval(eval->session, eval->ids, eval->n, on_tile, eval, err);
+    if (code == 0 && cli->args.count[WR_CLI_SAVE_CONTEXT]) code = weir_session_save(eval->session, NULL, err);
     wr_cli_progress_clear(cli);
-    if (code == 0 && eval->n_scored != eval->n - 1)
-        code = wr_err(err, WEIR_E_FAIL, "%llu of %zu rows were scored", (unsigned long long)eval->n_scored, eval->n - 1);
+    if (code == 0 && eval->n_scored != eval->n - eval->n_saved - 1)
+        code = wr_err(err, WEIR_E_FAIL, "%llu of %zu rows were scored", (unsigned long long)eval->n_scored, eval->n - eval->n_saved - 1);
     if (code == 0 && eval->dump && (cli->json || cli->args.count[WR_CLI_HASH])) code = wr_cli_npy_hash(&eval->npy, &hash, err);
     if (code == 0 && eval->dump) code = wr_outfile_commit(&eval->npy.file, err);
     if (code) return code;

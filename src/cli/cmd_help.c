@@ -49,8 +49,8 @@ void wr_cli_help_overview(struct wr_cli_out *out)
         snprintf(usage, sizeof usage, "%s %s", wr_cli_commands[i].name, wr_cli_commands[i].arguments);
         wr_cli_printf(out, "  weir %-24s %s\n", usage, wr_cli_commands[i].summary);
     }
-    wr_cli_printf(
-        out, "\nMODEL is a .gguf file, a folder that holds one model, or a name that 'weir list' shows. 'weir help COMMAND' lists the options of a command.\n" DOCUMENTS);
+    wr_cli_printf(out, "\nMODEL is a .gguf file, a folder that holds one model, or a name that 'weir list' shows. 'weir help COMMAND' lists the options of a "
+                       "command.\n" DOCUMENTS);
 }
 
 void wr_cli_help_command(struct wr_cli_out *out, enum wr_cli_command_id id)

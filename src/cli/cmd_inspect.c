@@ -70,6 +70,20 @@ static void put_table(struct wr_cli_out *out, json_t *about)
     put_tensors(out, tensors, n_files > 1);
 }
 
+static void put_context(struct wr_cli_out *out, const json_t *about)
+{
+    char a[32];
+    wr_cli_printf(out, "saved context of %llu tokens, %s, %llu commits\nmodel         %s, ", (unsigned long long)number(about, "tokens"),
+        wr_cli_size(number(about, "file_bytes"), a), (unsigned long long)number(about, "commits"), string(about, "arch"));
+    wr_cli_put_escaped(out, string(about, "model"), 200);
+    wr_cli_printf(out,
+        "\nkeys, values  %s, %llu layers x %llu heads x %llu dimensions\narithmetic    %llu%s\nweights       %llu of %llu compared when it is used\n",
+        string(about, "kv"), (unsigned long long)number(about, "layers"), (unsigned long long)number(about, "heads_kv"),
+        (unsigned long long)number(about, "head_dim"), (unsigned long long)number(about, "numerics"),
+        json_is_true(json_object_get(about, "precise")) ? ", --precise" : "", (unsigned long long)number(about, "weights_known"),
+        (unsigned long long)number(about, "weights"));
+}
+
 int wr_cli_cmd_inspect(struct wr_cli *cli, weir_err *err)
 {
     const char *path;
@@ -79,12 +93,16 @@ int wr_cli_cmd_inspect(struct wr_cli *cli, weir_err *err)
     int code = wr_cli_model_path(cli, &path, &next, err);
     if (code == 0) code = wr_cli_no_more_arguments(cli, next, err);
     if (code == 0) code = wr_cli_engine_options(cli, err);
-    if (code == 0) code = wr_tool_inspect(path, check, &cli->options, &about, err);
+    bool context = code == 0 && wr_tool_is_context(path);
+    if (code == 0) code = (context ? wr_tool_inspect_context : wr_tool_inspect)(path, check, &cli->options, &about, err);
     if (code) return code;
     wr_cli_progress_clear(cli);
     if (cli->json) {
         wr_cli_json_value(&cli->out, about);
         wr_cli_put(&cli->out, "\n", 1);
+    } else if (context) {
+        put_context(&cli->out, about);
+        if (check) wr_cli_printf(&cli->out, "\nevery block is as it was saved\n");
     } else {
         put_table(&cli->out, about);
         if (check) wr_cli_printf(&cli->out, "\nevery value is finite\n");

@@ -15,7 +15,7 @@ struct run {
     weir_session *session;
     int32_t *prompt_ids;
     size_t n_prompt;
-    /* Kept for --json alone. */
+    /* Kept for --json and a saved context alone. */
     char *text;
     size_t n_text, text_capacity;
     int32_t *ids;
@@ -45,7 +45,7 @@ static int on_token(void *user, int32_t id)
 {
     struct run *run = user;
     wr_cli_progress_begin(run->cli, "decode", ++run->n_tokens + 1);
-    if (!run->cli->json) return 0;
+    if (!run->cli->json && !run->cli->args.count[WR_CLI_SAVE_CONTEXT]) return 0;
     int code = wr_cli_grow(&run->cli->ledger, (void **)&run->ids, &run->ids_capacity, run->n_ids, 1, sizeof *run->ids, run->err);
     if (code == 0) run->ids[run->n_ids++] = id;
     return code;
@@ -78,7 +78,7 @@ static int render(struct run *run, weir_engine *engine, char **text, weir_err *e
 #define ROOM_FOR_ANSWER 256 /* that an advice about the context counts on, without -n */
 
 /* The prompt's ids, before a weight is read: what is wrong with a prompt is said at once. */
-static int tokenize(struct run *run, uint32_t n_ctx, weir_err *err)
+static int tokenize(struct run *run, uint32_t n_ctx, uint32_t n_saved, weir_err *err)
 {
     weir_engine *engine;
     char *text = NULL;
@@ -88,24 +88,26 @@ static int tokenize(struct run *run, uint32_t n_ctx, weir_err *err)
     if (code) return code;
     code = render(run, engine, &text, err);
     if (code == 0)
-        code = wr_cli_ids_of_text(
-            run->cli, engine, text ? text : run->prompt.bytes, text ? strlen(text) : run->prompt.n, text != NULL, &run->prompt_ids, &run->n_prompt, err);
+        code = wr_cli_ids_of_text(run->cli, engine, text ? text : run->prompt.bytes, text ? strlen(text) : run->prompt.n, text != NULL, n_saved == 0,
+            &run->prompt_ids, &run->n_prompt, err);
     weir_free(text);
     weir_engine_close(engine);
     if (code) return code;
     if (run->n_prompt == 0) return wr_err(err, WEIR_E_INPUT, "the prompt has no tokens; give a text that is not empty");
-    if (run->n_prompt <= n_ctx) return 0;
+    uint64_t n = run->n_prompt + (uint64_t)n_saved;
+    if (n <= n_ctx) return 0;
     uint64_t room = run->sampling.n_given && run->sampling.n_max <= INT32_MAX ? run->sampling.n_max : ROOM_FOR_ANSWER;
     return wr_err(err, WEIR_E_CONTEXT,
-        "the prompt has %zu tokens and the context %u positions; give -c %llu (%llu of them for the answer), or a shorter prompt", run->n_prompt, n_ctx,
-        (unsigned long long)(run->n_prompt + room), (unsigned long long)room);
+        "the prompt has %llu tokens%s and the context %u positions; give -c %llu (%llu of them for the answer), or a shorter prompt", (unsigned long long)n,
+        n_saved > 0 ? " with those of --context" : "", n_ctx, (unsigned long long)(n + room), (unsigned long long)room);
 }
 
 static int generate(struct run *run, struct wr_cli_result *result, weir_err *err)
 {
     const struct wr_cli_args *args = &run->cli->args;
     wr_cli_progress_begin(run->cli, "prefill", 0);
-    int code = weir_session_set(run->session, run->prompt_ids, run->n_prompt, err);
+    int code = wr_cli_ids_behind(run->cli, run->session, &run->prompt_ids, &run->n_prompt, err);
+    if (code == 0) code = weir_session_set(run->session, run->prompt_ids, run->n_prompt, err);
     if (code == WEIR_E_CANCELLED) {
         result->finish = WEIR_FINISH_INTERRUPTED;
         return 0;
@@ -128,6 +130,26 @@ static int generate(struct run *run, struct wr_cli_result *result, weir_err *err
     return weir_session_generate(run->session, &how, &result->finish, err);
 }
 
+/* The prompt and the whole answer; what was interrupted as far as it came. */
+static int save(struct run *run, const struct wr_cli_result *result, weir_err *err)
+{
+    size_t n = 0, n_all = run->n_prompt + run->n_ids;
+    int code = 0;
+    if (!run->cli->args.count[WR_CLI_SAVE_CONTEXT]) return 0;
+    (void)weir_session_ids(run->session, &n);
+    if (result->finish == WEIR_FINISH_INTERRUPTED && n == 0) return 0;
+    if (result->finish != WEIR_FINISH_INTERRUPTED && n_all > n && n_all <= weir_engine_plan(run->engine)->n_ctx) { /* the last token is drawn, not evaluated */
+        int32_t *all = wr_mem_array(&run->cli->ledger, WR_ACCOUNT_TEXT, n_all, sizeof *all, err);
+        if (!all) return WEIR_E_NOMEM;
+        memcpy(all, run->prompt_ids, run->n_prompt * sizeof *all);
+        if (run->n_ids > 0) memcpy(all + run->n_prompt, run->ids, run->n_ids * sizeof *all);
+        code = weir_session_set(run->session, all, n_all, err);
+        wr_mem_free(all);
+        if (code == WEIR_E_CANCELLED) code = 0;
+    }
+    return code ? code : weir_session_save(run->session, NULL, err);
+}
+
 static int open_and_run(struct run *run, weir_err *err)
 {
     struct wr_cli *cli = run->cli;
@@ -138,6 +160,7 @@ static int open_and_run(struct run *run, weir_err *err)
     run->plan = NULL;
     code = weir_session_open(&run->session, run->engine, err);
     if (code == 0) code = generate(run, &result, err);
+    if (code == 0) code = save(run, &result, err);
     if (code) return code;
 
     wr_cli_progress_clear(cli);
@@ -194,7 +217,7 @@ int wr_cli_cmd_run(struct wr_cli *cli, weir_err *err)
                                                                                              : "standard input");
         goto done;
     }
-    code = tokenize(&run, info->n_ctx, err);
+    code = tokenize(&run, info->n_ctx, info->n_saved, err);
     if (code) goto done;
     wr_mem_free(run.prompt.bytes);
     run.prompt.bytes = NULL;

@@ -144,15 +144,46 @@ void wr_cli_check_peak(struct wr_cli *cli, const weir_plan_info *info)
             (unsigned long long)info->budget);
 }
 
-int wr_cli_ids_of_text(struct wr_cli *cli, weir_engine *engine, const char *text, size_t n, bool special, int32_t **ids, size_t *n_ids, weir_err *err)
+/* The model's first token, -1 where it asks for none. */
+static int first_token(weir_engine *engine, int32_t *id, weir_err *err)
 {
-    int32_t *theirs;
-    int code = weir_tokenize(engine, text, n, special || cli->args.count[WR_CLI_PARSE_SPECIAL], true, &theirs, n_ids, err);
+    int32_t *ids;
+    size_t n;
+    int code = weir_tokenize(engine, "", 0, false, true, &ids, &n, err);
     if (code) return code;
+    *id = n > 0 ? ids[0] : -1;
+    weir_free(ids);
+    return 0;
+}
+
+int wr_cli_ids_of_text(
+    struct wr_cli *cli, weir_engine *engine, const char *text, size_t n, bool special, bool first, int32_t **ids, size_t *n_ids, weir_err *err)
+{
+    int32_t *theirs, begin = -1;
+    int code = first ? 0 : first_token(engine, &begin, err);
+    if (code == 0) code = weir_tokenize(engine, text, n, special || cli->args.count[WR_CLI_PARSE_SPECIAL], first, &theirs, n_ids, err);
+    if (code) return code;
+    size_t skip = *n_ids > 0 && theirs[0] == begin; /* a template writes it out */
+    *n_ids -= skip;
     *ids = wr_mem_array(&cli->ledger, WR_ACCOUNT_TEXT, *n_ids, sizeof **ids, err);
-    if (*ids) memcpy(*ids, theirs, *n_ids * sizeof **ids);
+    if (*ids) memcpy(*ids, theirs + skip, *n_ids * sizeof **ids);
     weir_free(theirs);
     return *ids ? 0 : WEIR_E_NOMEM;
+}
+
+int wr_cli_ids_behind(struct wr_cli *cli, weir_session *session, int32_t **ids, size_t *n, weir_err *err)
+{
+    size_t n_held;
+    const int32_t *held = weir_session_ids(session, &n_held);
+    if (n_held == 0) return 0;
+    int32_t *all = wr_mem_array(&cli->ledger, WR_ACCOUNT_TEXT, n_held + *n, sizeof *all, err);
+    if (!all) return WEIR_E_NOMEM;
+    memcpy(all, held, n_held * sizeof *all);
+    memcpy(all + n_held, *ids, *n * sizeof *all);
+    wr_mem_free(*ids);
+    *ids = all;
+    *n += n_held;
+    return 0;
 }
 
 static int parse_bias(struct wr_cli_sampling *s, const char *item, weir_err *err)

@@ -99,6 +99,9 @@ void wr_cli_report_json(struct wr_cli *cli, const struct wr_cli_result *result)
     wr_cli_json_add(out, "finish", json_string(wr_cli_finish_name(result->finish)));
     wr_cli_json_add(out, "n_prompt", json_integer((json_int_t)result->n_prompt));
     wr_cli_json_add(out, "n_generated", json_integer((json_int_t)result->n_ids));
+    wr_cli_json_u64(out, "n_cached", s.n_loaded);
+    wr_cli_json_u64(out, "n_evaluated", s.n_prefill + s.n_decode);
+    wr_cli_json_u64(out, "n_saved", s.n_saved);
     wr_cli_json_add(out, "memory", memory_json(cli, info, json_integer((json_int_t)wr_os_usage().peak_rss_bytes)));
     wr_cli_json_add(out, "io",
         json_pack("{s:o, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:o, s:f}", "engine", wr_cli_json_string(io.engine),
@@ -157,6 +160,8 @@ void wr_cli_report_stats(struct wr_cli *cli, weir_engine *engine, weir_session *
     wr_cli_printf(out, "load             %s pinned and %s for the first pass, %.2f s", wr_cli_size(io.bytes_read_pinned, a),
         wr_cli_size(io.bytes_read_sample, b), io.load_seconds);
     wr_cli_printf(out, io.load_rate > 0 ? ", %.0f MB/s\n" : "\n", io.load_rate * 1e-6);
+    if (s.n_loaded > 0 || s.n_saved > 0)
+        wr_cli_printf(out, "context          %llu tokens were loaded, %llu are saved\n", (unsigned long long)s.n_loaded, (unsigned long long)s.n_saved);
     struct predicted predicted = predict(info, &io, &s);
     double prefill = per_second(s.n_prefill, s.prefill_seconds), decode = per_second(s.n_decode, s.decode_seconds);
     double ceiling = rate_of_reads(info->floor_bytes_per_token, io.load_rate);

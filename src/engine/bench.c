@@ -116,7 +116,8 @@ struct fill {
 static void fill_member(void *arg, uint32_t member, uint32_t n_members)
 {
     struct fill *f = arg;
-    for (uint64_t r; (r = atomic_fetch_add(&f->next, 1)) < f->n_rows && !wr_bench_cancelled(f->bench);) wr_synth_row(f->x + r * f->n, f->n, 0, f->number, r, f->divisor);
+    for (uint64_t r; (r = atomic_fetch_add(&f->next, 1)) < f->n_rows && !wr_bench_cancelled(f->bench);)
+        wr_synth_row(f->x + r * f->n, f->n, 0, f->number, r, f->divisor);
 }
 
 void wr_bench_fill(struct wr_bench *b, float *x, uint64_t n_rows, uint64_t n, uint32_t number, float divisor)

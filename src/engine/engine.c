@@ -1,10 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weir_engine: executes a plan. */
 #include <string.h>
+#include "base/crc32c.h"
 #include "base/os.h"
 #include "engine/engine.h"
 
 void (*wr_engine_device)(struct wr_device *);
+
+/* What a vocabulary is made of, part by part; a part is told from the next by its length. */
+static void add_crc(weir_engine *e, const void *bytes, size_t n)
+{
+    uint64_t length = n;
+    e->tokenizer_crc = wr_crc32c(wr_crc32c(e->tokenizer_crc, &length, sizeof length), bytes, n);
+}
+
+static void add_rules(weir_engine *e, const struct wr_vocab_config *v)
+{
+    int32_t numbers[] = {v->bos, v->eos, v->eot, v->eom, v->unknown, v->pad, v->n_ends > 0 ? v->ends[0] : -1, v->n_ends > 1 ? v->ends[1] : -1,
+        v->n_ends > 2 ? v->ends[2] : -1, v->add_bos, v->add_eos, v->add_bos_set, v->space_prefix, v->space_prefix_set};
+    e->tokenizer_crc = 0;
+    add_crc(e, v->model, strlen(v->model));
+    add_crc(e, v->pre != NULL ? v->pre : "", v->pre != NULL ? strlen(v->pre) : 0);
+    add_crc(e, numbers, sizeof numbers);
+}
 
 int wr_engine_load_vocab(weir_engine *e, weir_err *err)
 {
@@ -14,6 +32,7 @@ int wr_engine_load_vocab(weir_engine *e, weir_err *err)
     struct wr_meta_reader tokens = {0}, type = {0}, merges = {0}, scores = {0};
     int rc = wr_vocab_open(&e->vocab, &p->vocab, &p->ledger, &p->log, err);
     if (rc < 0) return wr_err_prefix(err, rc, "%s", wr_file_label(p->path));
+    add_rules(e, &p->vocab);
     rc = wr_meta_reader_open(&tokens, c, wr_catalog_meta(c, "tokenizer.ggml.tokens"), err);
     if (rc == 0 && types != NULL) rc = wr_meta_reader_open(&type, c, types, err);
     for (uint32_t i = 0; rc == 0 && i < p->vocab.n_tokens; i++) {
@@ -23,7 +42,10 @@ int wr_engine_load_vocab(weir_engine *e, weir_err *err)
         rc = wr_meta_reader_string(&tokens, &bytes, &n, err);
         if (rc == 0 && types != NULL) rc = wr_meta_reader_number(&type, &t, NULL, err);
         if (rc == 0 && n > e->longest_token) e->longest_token = n;
-        if (rc == 0) rc = wr_vocab_add_token(e->vocab, bytes, n, (int32_t)t, err);
+        int32_t kind = (int32_t)t;
+        if (rc == 0) add_crc(e, bytes, n);
+        if (rc == 0) add_crc(e, &kind, sizeof kind);
+        if (rc == 0) rc = wr_vocab_add_token(e->vocab, bytes, n, kind, err);
     }
     wr_meta_reader_close(&tokens);
     wr_meta_reader_close(&type);
@@ -32,6 +54,7 @@ int wr_engine_load_vocab(weir_engine *e, weir_err *err)
         const char *bytes;
         size_t n;
         rc = wr_meta_reader_string(&merges, &bytes, &n, err);
+        if (rc == 0) add_crc(e, bytes, n);
         if (rc == 0) rc = wr_vocab_add_merge(e->vocab, bytes, n, err);
     }
     wr_meta_reader_close(&merges);
@@ -40,7 +63,9 @@ int wr_engine_load_vocab(weir_engine *e, weir_err *err)
     for (uint32_t i = 0; rc == 0 && has_scores && i < p->vocab.n_tokens; i++) {
         double score;
         rc = wr_meta_reader_number(&scores, NULL, &score, err);
-        if (rc == 0) rc = wr_vocab_add_score(e->vocab, (float)score, err);
+        float single = (float)score;
+        if (rc == 0) add_crc(e, &single, sizeof single);
+        if (rc == 0) rc = wr_vocab_add_score(e->vocab, single, err);
     }
     wr_meta_reader_close(&scores);
     if (rc == 0) rc = wr_vocab_finish(e->vocab, err);
@@ -80,6 +105,7 @@ int weir_engine_open(weir_engine **out, weir_plan *p, weir_err *err)
     rc = wr_arena_open(&e->arena, arena, err);
     if (rc == 0) rc = wr_team_open(&e->team, p->options.n_threads, &p->ledger, err);
     if (rc == 0) rc = wr_engine_load_vocab(e, err);
+    if (rc == 0) rc = wr_context_open(e, err);
     if (rc < 0) goto fail;
 
     (wr_engine_device != NULL ? wr_engine_device : wr_device_cpu)(&e->device);
@@ -91,6 +117,7 @@ int weir_engine_open(weir_engine **out, weir_plan *p, weir_err *err)
         .ledger = &p->ledger,
         .log = &p->log,
         .n_members = p->options.n_threads,
+        .checksums = true,
         .cancel = p->options.cancel,
         .progress = p->options.progress,
         .progress_user = p->options.progress_user};
@@ -123,8 +150,9 @@ int weir_engine_open(weir_engine **out, weir_plan *p, weir_err *err)
     *out = e;
     return 0;
 fail:
-    e->plan = NULL; /* still the caller's */
     wr_kv_close(&e->kv);
+    wr_context_close(e);
+    e->plan = NULL; /* still the caller's */
     wr_pager_close(e->pager);
     wr_team_close(e->team);
     wr_vocab_close(e->vocab);
@@ -158,6 +186,7 @@ void weir_engine_close(weir_engine *e)
 {
     if (e == NULL) return;
     wr_kv_close(&e->kv);
+    wr_context_close(e);
     wr_pager_close(e->pager);
     wr_team_close(e->team);
     wr_template_close(e->chat);
@@ -190,7 +219,7 @@ weir_io_info weir_engine_io(const weir_engine *e)
     return (weir_io_info){.engine = s.engine,
         .direct = s.direct,
         .bytes_read = s.bytes_pinned + s.bytes_streamed + s.bytes_rows + kv.bytes_read,
-        .bytes_written = kv.bytes_written,
+        .bytes_written = kv.bytes_written + e->context.to.store.bytes_written,
         .reads = s.n_reads + kv.n_reads,
         .bytes_read_weights = s.bytes_streamed,
         .bytes_read_pinned = s.bytes_pinned,

@@ -9,6 +9,7 @@
 #include "base/team.h"
 #include "format/catalog.h"
 #include "memory/kv.h"
+#include "memory/kvfile.h"
 #include "memory/pager.h"
 #include "memory/profile.h"
 #include "model/pass.h"
@@ -25,14 +26,29 @@ struct weir_plan {
     struct wr_vocab_config vocab;
     const struct wr_kernels *kernels;
     uint64_t sample_bytes; /* of scratch: the sampler's work space */
+    uint32_t n_saved;      /* tokens of options.context */
     char path[4096], budget_origin[96], kv_folder[4096];
     weir_account_info accounts[WR_N_ACCOUNTS];
     weir_plan_info info;
     struct wr_profile profile; /* where info.profile_taken >= 0 */
 };
 
+/* The saved contexts of an engine (context.c). */
+struct wr_context {
+    struct wr_kvfile from, to; /* options.context, options.save_context; where both are one file, it is `to` */
+    bool has_from, has_to, in_place;
+    uint32_t n_compared; /* weights of the file that were */
+    /* Of a context that does not fit in memory: crcs of its blocks on disk [tiles][n_layer], and which of them were read or written by this process. */
+    uint32_t *crcs;
+    uint8_t *seen;
+    uint32_t n_loaded_tiles;
+    bool mismatch;
+};
+
 struct weir_engine {
     weir_plan *plan; /* owned */
+    uint32_t tokenizer_crc;
+    struct wr_context context;
     struct wr_vocab *vocab;
     size_t longest_token;     /* bytes in the file, at least as many as it prints */
     struct wr_template *chat; /* opened at the first use */
@@ -89,6 +105,17 @@ int wr_engine_open_kv(weir_engine *, weir_err *);
 bool wr_engine_profile_path(const struct wr_profile *, char path[WR_ENGINE_PATH], size_t *folder);
 /* Stores a profile under its name, whole or not at all; where[WR_ENGINE_PATH] gets the path. */
 int wr_engine_profile_store(const struct wr_profile *, char *where, weir_err *);
+/* Saved contexts (context.c). _plan: the file of options.context is of this model, and *n_tokens it has; _open: the files of the options, once the vocabulary is
+ * loaded; _start: the session begins with their tokens. _compare: weights that are read by now are those of the file. _back: tokens from n on will be
+ * others; _keep: full groups up to the session's length are committed. */
+int wr_context_plan(weir_plan *, uint32_t *n_tokens, weir_err *);
+int wr_context_open(weir_engine *, weir_err *);
+void wr_context_kv(weir_engine *, struct wr_kv_config *); /* what of a spilled context lies in these files */
+void wr_context_close(weir_engine *);
+int wr_context_start(weir_session *, weir_err *);
+int wr_context_compare(weir_engine *, weir_err *);
+int wr_context_back(weir_session *, size_t n, weir_err *);
+int wr_context_keep(weir_session *, weir_err *);
 /* Rates (rates.c): loads the profile and fills in what info says of them; and the seconds that are expected for n tokens, the first of them at
  * `position`, 0: unknown. */
 void wr_plan_predict(weir_plan *);

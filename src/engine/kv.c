@@ -66,8 +66,14 @@ int wr_engine_open_kv(weir_engine *e, weir_err *err)
         .log = &p->log,
         .file = {.file = {.fd_direct = -1, .fd_buffered = -1}},
         .places = {0, hp->n_layer * plan->kv.block_bytes, wr_kv_layout_first_tile(&plan->kv)}};
-    int rc = wr_kv_layout_disk_bytes(&plan->kv, plan->n_ctx) > 0 ? open_file(p, &c.file, err) : 0; /* what fits but for the padding needs no file */
+    int rc = 0;
+    if (wr_kv_layout_disk_bytes(&plan->kv, plan->n_ctx) > 0 && !e->context.has_to)
+        rc = open_file(p, &c.file, err); /* what fits but for the padding needs none */
     if (rc < 0) return rc;
+    wr_context_kv(e, &c);
+    if (e->context.has_to)
+        wr_log(&p->log, WEIR_LOG_WARN, "keys and values of %u positions do not fit in memory: what does not is read from %s", plan->n_ctx,
+            wr_file_label(p->options.save_context));
     rc = wr_kv_open_spilled(&e->kv, &c, err);
     if (rc < 0) wr_store_close(&c.file);
     return rc;

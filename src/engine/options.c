@@ -63,6 +63,12 @@ static int word(const char *name, const char *value, char *out, size_t bytes, we
     return 0;
 }
 
+static int path_of(const char *name, const char *value, char *out, size_t bytes, weir_err *err)
+{
+    if (value[0] == '\0' || strlen(value) >= bytes) return wr_err(err, WEIR_E_USAGE, "--%s: the name is %s", name, value[0] == '\0' ? "empty" : "too long");
+    return word(name, value, out, bytes, err);
+}
+
 static int no_such_level(const char *value, weir_err *err)
 {
     char known[128] = "";
@@ -90,11 +96,9 @@ int weir_options_set(weir_options *o, const char *name, const char *value, weir_
     if (strcmp(name, "ring") == 0) return size(name, value, &o->ring_bytes, err);
     if (strcmp(name, "extent") == 0) return size(name, value, &o->extent_bytes, err);
     if (strcmp(name, "kv-disk") == 0) return size(name, value, &o->kv_disk_bytes, err);
-    if (strcmp(name, "kv-dir") == 0) {
-        if (value[0] == '\0' || strlen(value) >= sizeof o->kv_dir)
-            return wr_err(err, WEIR_E_USAGE, "--kv-dir: the name of the folder is %s", value[0] == '\0' ? "empty" : "too long");
-        return word(name, value, o->kv_dir, sizeof o->kv_dir, err);
-    }
+    if (strcmp(name, "kv-dir") == 0) return path_of(name, value, o->kv_dir, sizeof o->kv_dir, err);
+    if (strcmp(name, "context") == 0) return path_of(name, value, o->context, sizeof o->context, err);
+    if (strcmp(name, "save-context") == 0) return path_of(name, value, o->save_context, sizeof o->save_context, err);
     if (strcmp(name, "kv") == 0) {
         if (strcmp(value, "k8v4") == 0) return wr_err(err, WEIR_E_USAGE, "--kv: %s is planned and not in this version; use q8_0, or f16, the default", value);
         const char *names[WR_N_KV_TYPES + 1] = {NULL};

@@ -143,6 +143,7 @@ void wr_plan_fill_info(weir_plan *p)
         .kv_bytes_per_token = plan->spilled ? wr_kv_layout_streamed(&plan->kv, plan->n_ctx - 1) * plan->kv.block_bytes : 0,
         .bytes_per_token = plan->streamed,
         .max_context = plan->max_context,
+        .n_saved = p->n_saved,
         .text_left = WR_TEXT_OF_CALLER * plan->n_ctx,
         .accounts = p->accounts,
         .n_accounts = n};
@@ -228,6 +229,16 @@ int wr_plan_read(weir_plan **out, const char *path, const weir_options *options,
     return rc;
 }
 
+#define ROOM_AFTER_CONTEXT 1024
+
+/* The default context behind a saved one of n tokens: 0, the plan's own, where that has room enough. */
+static uint32_t with_context(uint32_t n_ctx_trained, uint32_t n)
+{
+    const uint32_t most = n_ctx_trained > n ? n_ctx_trained : n + ROOM_AFTER_CONTEXT;
+    if (n + ROOM_AFTER_CONTEXT <= 4096 && n_ctx_trained >= 4096) return 0;
+    return n + ROOM_AFTER_CONTEXT < most ? n + ROOM_AFTER_CONTEXT : most;
+}
+
 int weir_plan_open(weir_plan **out, const char *path, const weir_options *options, weir_err *err)
 {
     weir_plan *p;
@@ -264,10 +275,15 @@ int weir_plan_open(weir_plan **out, const char *path, const weir_options *option
         rc = wr_err(err, WEIR_E_USAGE, "there is no %s '%s'", no_engine ? "I/O engine" : "CPU level", no_engine ? options->io : options->isa);
         goto fail;
     }
+    uint32_t n_saved;
+    rc = wr_context_plan(p, &n_saved, err);
+    if (rc < 0) goto fail;
+    if (n_saved > 0 && in.n_ctx == 0) in.n_ctx = with_context(hp->n_ctx_trained, n_saved);
     if (p->options.n_threads == 0) p->options.n_threads = wr_cpu_count();
     const char *refused = wr_kernels_refused(options->isa);
     if (refused != NULL)
-        wr_log(&p->log, WEIR_LOG_WARN, "this CPU has level %s and the system does not let this process use it: computing at level %s", refused, p->kernels->level);
+        wr_log(
+            &p->log, WEIR_LOG_WARN, "this CPU has level %s and the system does not let this process use it: computing at level %s", refused, p->kernels->level);
     if (options->n_ctx > hp->n_ctx_trained)
         wr_log(&p->log, WEIR_LOG_WARN, "context %u is longer than the %u positions the model was trained for", options->n_ctx, hp->n_ctx_trained);
     in.budget = p->options.memory_bytes;
@@ -288,6 +304,7 @@ int weir_plan_open(weir_plan **out, const char *path, const weir_options *option
         wr_err_prefix(err, rc, "%s", wr_file_label(path));
         goto fail;
     }
+    p->n_saved = n_saved;
     wr_plan_fill_info(p);
     say_rounding(p);
     wr_plan_predict(p);

@@ -21,6 +21,11 @@ int weir_session_open(weir_session **out, weir_engine *e, weir_err *err)
         return err != NULL ? err->code : WEIR_E_NOMEM;
     }
     e->has_session = true;
+    int rc = wr_context_start(s, err);
+    if (rc < 0) {
+        weir_session_close(s);
+        return rc;
+    }
     *out = s;
     return 0;
 }
@@ -93,6 +98,8 @@ static int advance(weir_session *s, size_t n, struct eval *eval, weir_err *err)
     weir_engine *e = s->engine;
     const weir_plan *p = e->plan;
     size_t begin = s->n;
+    int rc = wr_context_back(s, begin, err);
+    if (rc < 0) return rc;
     bool decode = eval == NULL && n - begin == 1 && begin > 0;
     uint64_t start = wr_clock_ns();
     struct tick tick = {&p->options, start, begin, n, 0};
@@ -100,7 +107,6 @@ static int advance(weir_session *s, size_t n, struct eval *eval, weir_err *err)
     e->pass.tick_user = &tick;
     s->logits = NULL;
     if (decode && s->info.n_decode == 0) s->decode_disk_begin = wr_os_usage().read_bytes;
-    int rc = 0;
     while (rc == 0 && s->n < n) {
         for (uint32_t i = 0; rc == 0 && i < p->catalog.n_files; i++) rc = wr_file_check(&p->catalog.files[i], err);
         if (rc != 0) break;
@@ -113,8 +119,13 @@ static int advance(weir_session *s, size_t n, struct eval *eval, weir_err *err)
         tick.m = m;
         tick.done = s->n;
         rc = wr_pass_run(&e->pass, s->rows, m, fn, eval != NULL ? (void *)eval : s, err);
+        if (rc == 0 && (rc = wr_context_compare(e, err)) != 0) { /* what was loaded is not this model's */
+            s->n = 0;
+            s->logits = NULL;
+        }
         if (rc != 0) break;
         s->n += m;
+        rc = wr_context_keep(s, err);
     }
     if (rc == WEIR_E_NONFINITE) wr_err_prefix(err, rc, "%s", wr_file_label(p->path));
     double seconds = (double)(wr_clock_ns() - start) * 1e-9;
@@ -130,7 +141,7 @@ static int advance(weir_session *s, size_t n, struct eval *eval, weir_err *err)
         s->info.decode_disk_bytes = wr_os_usage().read_bytes - s->decode_disk_begin;
         s->decode_positions += begin;
     } else {
-        s->info.n_prefill += s->n - begin;
+        s->info.n_prefill += s->n > begin ? s->n - begin : 0;
         s->info.prefill_seconds += seconds;
         if (s->n > begin)
             s->info.prefill_predicted_seconds += wr_plan_seconds(p, eval != NULL ? WR_WORK_EVAL : WR_WORK_PREFILL, (uint32_t)begin, (uint32_t)(s->n - begin));
@@ -138,22 +149,34 @@ static int advance(weir_session *s, size_t n, struct eval *eval, weir_err *err)
     return rc;
 }
 
+/* What the session holds of the ids is kept, but for the last one, which is evaluated again for its logits. */
+static void keep_common(weir_session *s, const int32_t *ids, size_t n)
+{
+    size_t common = 0;
+    while (common < s->n && common < n && s->ids[common] == ids[common]) common++;
+    if (common == n) common = n - 1;
+    memmove(s->ids + common, ids + common, (n - common) * sizeof *ids);
+    s->n = common;
+}
+
 int weir_session_set(weir_session *s, const int32_t *ids, size_t n, weir_err *err)
 {
     int rc = check_ids(s, ids, n, err);
     if (rc < 0) return rc;
-    size_t common = 0;
-    while (common < s->n && common < n && s->ids[common] == ids[common]) common++;
-    if (common == n && common == s->n && s->logits != NULL) return 0;
-    if (common == n) common = n - 1; /* the last position is evaluated again for its logits */
-    memmove(s->ids + common, ids + common, (n - common) * sizeof *ids);
-    s->n = common;
+    if (n == s->n && s->logits != NULL && memcmp(s->ids, ids, n * sizeof *ids) == 0) return 0;
+    keep_common(s, ids, n);
     return advance(s, n, NULL, err);
 }
 
 const float *weir_session_logits(weir_session *s) { return s->logits; }
 
 size_t weir_session_length(const weir_session *s) { return s->n; }
+
+const int32_t *weir_session_ids(const weir_session *s, size_t *n)
+{
+    *n = s->n;
+    return s->ids;
+}
 
 int weir_session_sample(weir_session *s, const weir_sampling *sampling, int32_t *id, weir_err *err)
 {
@@ -171,8 +194,7 @@ int weir_session_eval(weir_session *s, const int32_t *ids, size_t n, weir_logits
     struct eval eval = {fn, user, 0};
     int rc = check_ids(s, ids, n, err);
     if (rc < 0) return rc;
-    memcpy(s->ids, ids, n * sizeof *ids);
-    s->n = 0;
+    keep_common(s, ids, n);
     return advance(s, n, &eval, err);
 }
 
@@ -249,6 +271,7 @@ int weir_session_generate(weir_session *s, const weir_generate *g, enum weir_fin
 weir_session_info weir_session_stats(const weir_session *s)
 {
     weir_session_info info = s->info;
+    info.n_saved = wr_kvfile_tokens(&s->engine->context.to.saved);
     const uint64_t n = info.n_decode;
     if (n > 0) info.decode_predicted_seconds = (double)n * wr_plan_seconds(s->engine->plan, WR_WORK_DECODE, (uint32_t)(s->decode_positions / n), 1);
     return info;

@@ -11,6 +11,11 @@
  * value that is not finite. The caller decrefs. */
 int wr_tool_inspect(const char *path, bool check, const weir_options *, json_t **out, weir_err *);
 
+/* A saved context (docs/CONTEXT_FILE.md): {"context_version", "model", "arch", "kv", "tokens", ...}, see JSON.md; its records are read and compared; check: its
+ * blocks too. The caller decrefs. */
+int wr_tool_inspect_context(const char *path, bool check, const weir_options *, json_t **out, weir_err *);
+bool wr_tool_is_context(const char *path);
+
 /* What a list of models says of one; what is not known is empty or 0. */
 typedef struct wr_about {
     char arch[64];

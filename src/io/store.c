@@ -217,6 +217,7 @@ int wr_store_write(struct wr_store *s, uint64_t offset, const void *src, size_t 
         done += (size_t)w;
     }
     if (offset + n > s->file.bytes) s->file.bytes = offset + n;
+    s->bytes_written += n;
     return 0;
 }
 

@@ -11,8 +11,9 @@
 struct wr_store {
     struct wr_file file; /* open for reading and writing; file.bytes: the length that readers may count on */
     const struct wr_log *log;
-    bool temporary;     /* it has no name: errors say which folder it is in */
-    bool linkable;      /* it can get a name: wr_store_link */
+    bool temporary; /* it has no name: errors say which folder it is in */
+    bool linkable;  /* it can get a name: wr_store_link */
+    uint64_t bytes_written;
     bool write_refused; /* a direct write was: everything is written through the page cache from now on */
 };
 

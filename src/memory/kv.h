@@ -105,8 +105,10 @@ struct wr_kv_config {
     struct wr_kv_places base_places;
     uint32_t base_tiles;
     /* A full tile of a layer was written, in ascending order within the layer: on the writer's thread, with the block's bytes. May be NULL. */
-    void (*written)(void *written_user, uint32_t layer, uint32_t tile, const void *block);
-    void *written_user;
+    void (*written)(void *disk_user, uint32_t layer, uint32_t tile, const void *block);
+    /* A block was read, from the base or the file: not 0 when it is not what it should be. On the reader's thread or the leader's. May be NULL. */
+    int (*read)(void *disk_user, uint32_t layer, uint32_t tile, const void *block, weir_err *);
+    void *disk_user;
 };
 int wr_kv_open_spilled(struct wr_kv *, const struct wr_kv_config *, weir_err *);
 
@@ -126,6 +128,10 @@ int wr_kv_load_tail(struct wr_kv *, weir_err *);
 /* The block of a tile that is in memory between passes (resident, the tail, in a local layer's slot), NULL if it is not. block_bytes long. */
 const void *wr_kv_block(const struct wr_kv *, uint32_t layer, uint32_t tile);
 uint32_t wr_kv_length(const struct wr_kv *); /* positions stored; spilled only */
+/* Full tiles that are on disk in every layer. */
+uint32_t wr_kv_on_disk(const struct wr_kv *);
+/* n bytes of a block on disk, from byte `at` on; between passes. */
+int wr_kv_read_part(const struct wr_kv *, uint32_t layer, uint32_t tile, uint64_t at, void *dst, size_t n, weir_err *);
 
 /* A pass over rows [position, position + n) of a spilled one, on the thread that leads it; each returns at once where all is in memory.
  * begin: forgets what lies behind `position`, brings the tail back where it is not in memory, tries again what could not be written, starts reading.

@@ -36,7 +36,7 @@ static void *write_blocks(void *arg)
         const void *block = wr_ref_address(c->device, &ref);
         weir_err err;
         int rc = wr_store_write(&s->config.file, wr_kv_place(&c->places, s->block_bytes, job.layer, job.tile), block, s->block_bytes, &err);
-        if (rc == 0 && c->written != NULL) c->written(c->written_user, job.layer, job.tile, block);
+        if (rc == 0 && c->written != NULL) c->written(c->disk_user, job.layer, job.tile, block);
         pthread_mutex_lock(&s->lock);
         s->writing = false;
         if (rc == 0) {
@@ -114,6 +114,9 @@ static void await(struct reading *r, uint64_t timeout_ns)
     uint32_t n = s->ops->wait(s->io, done, 8, timeout_ns);
     for (uint32_t i = 0; i < n; i++) {
         struct wr_ref ref = {WR_TIER_RAM, WR_REGION_KV, s->ring + done[i].tag * s->block_bytes, s->block_bytes, 0};
+        const struct wr_kv_ring_slot *slot = &s->slot[done[i].tag];
+        if (done[i].code == 0 && s->config.read != NULL)
+            done[i].code = s->config.read(s->config.disk_user, slot->layer, slot->tile, s->memory + ref.offset, &done[i].err);
         if (done[i].code == 0 && s->config.device->ops->upload != NULL) s->config.device->ops->upload(s->config.device, &ref);
     }
     pthread_mutex_lock(&s->lock);
@@ -187,6 +190,7 @@ int wr_kv_read_block(struct wr_kv *kv, uint32_t layer, uint32_t tile, uint64_t p
     const struct wr_kv_places *places = base ? &s->config.base_places : &s->config.places;
     int rc = wr_file_read(&s->files[base], wr_kv_place(places, s->block_bytes, layer, tile), s->memory + place, s->block_bytes, err);
     if (s->files[base].fd_direct >= 0) wr_file_drop_cache(&s->files[base]);
+    if (rc == 0 && s->config.read != NULL) rc = s->config.read(s->config.disk_user, layer, tile, s->memory + place, err);
     if (rc < 0) return rc;
     struct wr_ref ref = {WR_TIER_RAM, WR_REGION_KV, place, s->block_bytes, 0};
     if (kv->device->ops->upload != NULL) kv->device->ops->upload(kv->device, &ref);
@@ -195,6 +199,25 @@ int wr_kv_read_block(struct wr_kv *kv, uint32_t layer, uint32_t tile, uint64_t p
     s->n_reads++;
     pthread_mutex_unlock(&s->lock);
     return 0;
+}
+
+int wr_kv_read_part(const struct wr_kv *kv, uint32_t layer, uint32_t tile, uint64_t at, void *dst, size_t n, weir_err *err)
+{
+    const struct wr_kv_store *s = kv->store;
+    const bool base = tile < s->base_tiles; /* only a pass changes it */
+    const struct wr_kv_places *places = base ? &s->config.base_places : &s->config.places;
+    return wr_file_read(&s->files[base], wr_kv_place(places, s->block_bytes, layer, tile) + at, dst, n, err);
+}
+
+uint32_t wr_kv_on_disk(const struct wr_kv *kv)
+{
+    struct wr_kv_store *s = kv->store;
+    uint32_t n = UINT32_MAX;
+    pthread_mutex_lock(&s->lock);
+    for (uint32_t il = 0; il < kv->n_layer; il++)
+        if (s->layer[il].on_disk < n) n = s->layer[il].on_disk;
+    pthread_mutex_unlock(&s->lock);
+    return n;
 }
 
 /* ---- starting and stopping ------------------------------------------------------------ */

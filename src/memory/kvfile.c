@@ -208,21 +208,28 @@ int wr_kvfile_open(
 
 /* ---- a new file ------------------------------------------------------------------------ */
 
+bool wr_kvfile_is(const char *path)
+{
+    uint8_t begin[sizeof magic];
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    bool is = fd >= 0 && pread(fd, begin, sizeof begin, 0) == sizeof begin && memcmp(begin, magic, sizeof magic) == 0;
+    if (fd >= 0) close(fd);
+    return is;
+}
+
 /* Whether something is there, and whether it may be replaced. */
 static int look(const char *path, bool *there, weir_err *err)
 {
     struct stat st;
-    uint8_t begin[sizeof magic];
     *there = false;
     if (stat(path, &st) != 0) {
         if (errno == ENOENT && lstat(path, &st) != 0) return 0;
         return wr_err_errno(err, WEIR_E_OPEN, errno, "cannot write %s", wr_file_label(path));
     }
     *there = true;
-    int fd = S_ISREG(st.st_mode) ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
-    bool context = fd >= 0 && pread(fd, begin, sizeof begin, 0) == sizeof begin && memcmp(begin, magic, sizeof magic) == 0;
-    if (fd >= 0) close(fd);
-    return context ? 0 : wr_err(err, WEIR_E_OPEN, "%s: is there and is no saved context; choose another name", wr_file_label(path));
+    return S_ISREG(st.st_mode) && wr_kvfile_is(path)
+               ? 0
+               : wr_err(err, WEIR_E_OPEN, "%s: is there and is no saved context; choose another name", wr_file_label(path));
 }
 
 static size_t folder_bytes(const char *path)
@@ -305,6 +312,7 @@ int wr_kvfile_create(struct wr_kvfile *out, const char *path, const struct wr_kv
         rc = take_part_name(&f, folder, true, direct, log, err);
     }
     if (rc < 0) wr_err_prefix(err, rc, "%s", wr_file_label(path));
+    if (rc == 0) snprintf(f.store.file.path, sizeof f.store.file.path, "%s", path); /* for messages: where it will be */
     if (rc == 0) rc = begin_file(&f, err);
     if (rc == 0) (void)lock(&f, true, NULL);
     if (rc < 0) goto fail;
@@ -350,7 +358,7 @@ void wr_kvfile_close(struct wr_kvfile *f)
 {
     if (f->record == NULL && f->place == NULL && f->store.file.fd_buffered <= 0) return;
     if (f->part != NULL && f->part[0] != '\0') unlink(f->part);
-    if (f->writable && !f->pending && f->data_start > 0 && f->store.file.bytes > bytes_of(f, f->saved.n_full))
+    if (f->writable && !f->pending && f->saved.generation > 0)
         (void)wr_store_cut(&f->store, bytes_of(f, f->saved.n_full), NULL); /* what was reserved and not used */
     wr_store_close(&f->store);
     wr_mem_free(f->record);

@@ -53,9 +53,10 @@ struct wr_kvfile {
     bool broken;   /* the system lost what it said was written: nothing more is committed */
 };
 
-/* Bytes of a layer's block of `bytes`; of a group. */
 static inline uint64_t wr_kvfile_record_bytes(uint32_t n_layer) { return wr_round_up(1060 + 4 * (uint64_t)n_layer, WR_IO_ALIGN); }
 
+/* Whether the file begins as a saved context does. */
+bool wr_kvfile_is(const char *path);
 /* Opens and checks header, state and the table of weights; reads no record and no block. WEIR_E_FORMAT: damaged, truncated, or no saved context;
  * WEIR_E_UNSUPPORTED: another version. A reader keeps writers of other processes away and a writer everybody (WEIR_E_OPEN). Memory: TEXT. */
 int wr_kvfile_open(struct wr_kvfile *, const char *path, bool writable, enum weir_direct, struct wr_ledger *, const struct wr_log *, weir_err *);
