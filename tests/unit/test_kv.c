@@ -300,7 +300,7 @@ static void goes_on_from_a_base(void **state)
         wr_kv_close(&a->kv);
         wr_arena_close(&a->arena);
         a->config.written = told;
-        a->config.written_user = a;
+        a->config.disk_user = a;
         assert_int_equal(wr_arena_open(&a->arena, wr_kv_layout_bytes(&a->config.layout), &err), 0);
         assert_int_equal(wr_store_open_temporary(&a->config.file, folder, WEIR_DIRECT_AUTO, NULL, &err), 0);
         assert_int_equal(wr_store_reserve(&a->config.file, 8192 + 20ull * a->config.places.group_bytes, &err), 0);
