@@ -34,6 +34,9 @@ static const char *bench_name(size_t i)
     return i <= UINT32_MAX ? wr_tool_bench_name((uint32_t)i, &summary, &options) : NULL;
 }
 
+/* "MODEL" or "[MODEL]". */
+static bool is_model(const char *words) { return !strncmp(words, "MODEL", 5) || !strncmp(words, "[MODEL]", 7); }
+
 static void list_json(struct wr_cli *cli)
 {
     const char *name, *summary, *options;
@@ -41,9 +44,8 @@ static void list_json(struct wr_cli *cli)
     for (uint32_t i = 0; (name = wr_tool_bench_name(i, &summary, &options)); i++) {
         json_t *taken = json_array();
         for (const char *s = options; *s; s += strcspn(s, " "), s += strspn(s, " "))
-            if (strncmp(s, "MODEL", 5)) json_array_append_new(taken, json_stringn(s, strcspn(s, " ")));
-        json_array_append_new(
-            all, json_pack("{s:s, s:s, s:b, s:o}", "name", name, "description", summary, "model", !strncmp(options, "MODEL", 5), "options", taken));
+            if (!is_model(s)) json_array_append_new(taken, json_stringn(s, strcspn(s, " ")));
+        json_array_append_new(all, json_pack("{s:s, s:s, s:b, s:o}", "name", name, "description", summary, "model", is_model(options), "options", taken));
     }
     wr_cli_json_begin(&cli->out);
     wr_cli_json_add(&cli->out, "benchmarks", all);
@@ -60,7 +62,7 @@ static void list(struct wr_cli *cli)
     for (uint32_t i = 0; (name = wr_tool_bench_name(i, &summary, &options)); i++) {
         wr_cli_printf(&cli->out, "%-10s %s\n           ", name, summary);
         for (const char *s = options; *s; s += strcspn(s, " "), s += strspn(s, " ")) {
-            wr_cli_printf(&cli->out, strncmp(s, "MODEL", 5) ? " --" : " ");
+            wr_cli_printf(&cli->out, is_model(s) ? " " : " --");
             wr_cli_put(&cli->out, s, strcspn(s, " "));
         }
         wr_cli_put(&cli->out, "\n", 1);
@@ -73,7 +75,7 @@ static int check_options(const struct wr_cli_args *args, const char *what, const
     for (size_t i = 0; i < args->n_items; i++) {
         enum wr_cli_option_id id = args->items[i].option;
         const char *name = wr_cli_options[id].name;
-        if (args->from_environment[id] || has_word(COMMON, name) || has_word(options, id == WR_CLI_MODEL ? "MODEL" : name)) continue;
+        if (args->from_environment[id] || has_word(COMMON, name) || (id == WR_CLI_MODEL ? is_model(options) : has_word(options, name))) continue;
         return wr_err(err, WEIR_E_USAGE, "weir bench %s has no use for --%s; 'weir bench list' shows what each benchmark takes", what, name);
     }
     return 0;
@@ -121,6 +123,20 @@ static void print_decode(struct wr_cli_out *out, const json_t *more)
         word_of(more, "logits_fnv64"), json_is_true(json_object_get(more, "as_reference")) ? ", as those of the reference kernels do" : "");
 }
 
+/* What stream says beyond them. What was generated is no text: it is said with every row. */
+static void print_stream(struct wr_cli_out *out, const json_t *more)
+{
+    char a[32], b[32];
+    wr_cli_printf(out, "  keys and values: generated, not computed by a model; %s read by a pass of %.3f s, %.2f of what the disk gives (%s, %.3f s)\n",
+        size_of(more, "bytes", a), number_of(more, "seconds"), number_of(more, "ratio_to_disk"), rate_text(number_of(more, "disk_rate"), "bytes/s", b),
+        number_of(more, "floor_seconds"));
+    wr_cli_printf(out, "  a pass waits %.3f s for reads; ", number_of(more, "stall_io"));
+    if (json_is_real(json_object_get(more, "memory_rate")))
+        wr_cli_printf(out, "in memory the same rows take keys and values at %s: %.2f of the slower one; ",
+            rate_text(number_of(more, "memory_rate"), "bytes/s", b), number_of(more, "ratio_to_bound"));
+    wr_cli_printf(out, "filled at %s; peak of the process %s\n", rate_text(number_of(more, "fill_rate"), "bytes/s", b), size_of(more, "peak_rss", a));
+}
+
 /* Characters, of which UTF-8 begins each with a byte of its own. */
 static size_t columns(const char *text)
 {
@@ -155,6 +171,7 @@ static void print_row(struct bench *b, const wr_bench_row *row)
         rate_text(row->rate, row->unit, rate), ceiling, row->bound ? row->bound : "", ratio, row->seconds_compute * 1e3, row->seconds_end_to_end * 1e3,
         row->spread * 100, verdict(row, text), row->noisy ? ", noisy" : "");
     if (!strcmp(b->how.what, "decode")) print_decode(out, row->more);
+    if (!strcmp(b->how.what, "stream")) print_stream(out, row->more);
 }
 
 /* Every member, in the order of the columns of the TSV. */
@@ -264,7 +281,7 @@ static int measure(struct bench *b, weir_err *err)
 {
     struct wr_cli *cli = b->cli;
     const struct wr_cli_args *args = &cli->args;
-    uint64_t runs = 20, seconds = 60;
+    uint64_t runs = strcmp(b->how.what, "stream") ? 20 : 3, seconds = 60;
     int code = wr_cli_u64(args, WR_CLI_RUNS, 1, 1000, &runs, err);
     if (code == 0) code = wr_cli_u64(args, WR_CLI_SECONDS, 1, 3600, &seconds, err);
     if (code == 0) code = wr_cli_engine_options(cli, err);
@@ -317,7 +334,8 @@ int wr_cli_cmd_bench(struct wr_cli *cli, weir_err *err)
     }
     b.how.what = name;
     int code = check_options(args, what, options, err);
-    if (code == 0 && has_word(options, "MODEL")) code = wr_cli_model_path(cli, &b.how.model, &next, err);
+    bool model = has_word(options, "MODEL") || (is_model(options) && (args->n_positional > 0 || args->count[WR_CLI_MODEL]));
+    if (code == 0 && model) code = wr_cli_model_path(cli, &b.how.model, &next, err);
     if (code == 0) code = wr_cli_no_more_arguments(cli, next, err);
     if (code == 0) code = measure(&b, err);
     if (code == 0 && cli->json) {

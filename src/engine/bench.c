@@ -91,6 +91,14 @@ int wr_bench_types(const char *list, const struct wr_quant **out, uint32_t *n, w
     return rc == 0 && *n == 0 ? wr_err(err, WEIR_E_USAGE, "--type: the list is empty") : rc;
 }
 
+void wr_bench_file_name(const char *path, char shape[48])
+{
+    const char *slash = strrchr(path, '/');
+    snprintf(shape, 48, "%.47s", slash != NULL ? slash + 1 : path);
+    for (char *c = shape; *c != '\0'; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7f) *c = '?';
+}
+
 int wr_bench_room(struct wr_bench *b, uint64_t bytes, const char *what, weir_err *err)
 {
     wr_arena_close(&b->memory);
@@ -312,14 +320,14 @@ int wr_tool_bench(const wr_bench_options *o, wr_bench_row_fn *row_fn, void *user
     b.n_threads = e->n_threads != 0 ? e->n_threads : wr_cpu_count();
     wr_ledger_init(&b.ledger);
     /* What takes a model opens an engine, which has the threads and the memory; and no cache holds what a pass goes through. */
-    if (strncmp(benches[i].options, "MODEL", 5) == 0) return benches[i].run(&b, err);
+    if (o->model != NULL) return benches[i].run(&b, err);
     int rc = choose_budget(&b, err);
     if (rc == 0) rc = wr_team_open(&b.team, b.n_threads, &b.ledger, err);
-    if (rc == 0) rc = open_cold(&b, err);
-    if (rc == 0) {
-        wr_bench_fill(&b, (float *)b.cold.base, b.cold.bytes / 4096, 1024, 0, 1.0f);
-        rc = benches[i].run(&b, err);
-    }
+    /* What comes from the disk is in no cache. */
+    const bool cold = strncmp(benches[i].options, "[MODEL]", 7) != 0;
+    if (rc == 0 && cold) rc = open_cold(&b, err);
+    if (rc == 0 && cold) wr_bench_fill(&b, (float *)b.cold.base, b.cold.bytes / 4096, 1024, 0, 1.0f);
+    if (rc == 0) rc = benches[i].run(&b, err);
     wr_arena_close(&b.memory);
     wr_arena_close(&b.cold);
     wr_team_close(b.team);

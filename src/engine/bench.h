@@ -10,6 +10,7 @@
 #include "base/team.h"
 #include "engine/tools.h"
 #include "kernels/ceiling.h"
+#include "kernels/kernels.h"
 
 #define WR_BENCH_MAX_RUNS 1000
 /* A row is noisy when the middle four fifths of its runs spread over more than this share of the median, or its rate is above its ceiling, which was disturbed
@@ -49,7 +50,11 @@ int wr_bench_word(const char **list, char word[48], const char *option, weir_err
 int wr_bench_words(const char *list, const char *option, char out[][48], uint32_t *n, weir_err *err); /* all of them; at least one */
 /* "4096x4096,2048x5632" as out[*n][n_dims], numbers from 1 to `max`. `form` says in words what is expected. */
 int wr_bench_numbers(const char *list, const char *option, const char *form, uint32_t n_dims, uint64_t max, uint32_t *out, uint32_t *n, weir_err *err);
+/* "32x8x128": heads, KV heads, dimensions, which a pass and, unless it is NULL, the KV type can have. */
+int wr_bench_heads(const char *list, const enum wr_kv_type *, uint32_t shapes[][3], uint32_t *n, weir_err *err);
 int wr_bench_types(const char *list, const struct wr_quant **out, uint32_t *n, weir_err *err); /* NULL: all formats */
+/* What is a file's name as a row's shape: a cell of tables, also on terminals. */
+void wr_bench_file_name(const char *path, char shape[48]);
 /* Room for a case, from which wr_bench_take takes; the last case's is given back. WEIR_E_BUDGET says how much `what` needs. */
 int wr_bench_room(struct wr_bench *, uint64_t bytes, const char *what, weir_err *);
 void *wr_bench_take(struct wr_bench *, uint64_t bytes); /* in whole pages; never more than the room */
@@ -126,6 +131,30 @@ struct wr_pass;
 struct wr_pass_row;
 uint64_t wr_check_layers_bytes(const struct wr_pass *);
 int wr_bench_check_layers(struct wr_bench *, struct wr_pass *p, const struct wr_pass_row *rows, uint32_t m, void *work, wr_bench_row *row, weir_err *err);
+
+/* ---- keys and values that no model computed (bench_stream_data.c) ---- */
+
+struct wr_bench_windows {
+    float *table, *stored[2]; /* as generated; what the KV type stores of a key, of a value */
+    uint32_t n;               /* windows, one at each multiple of WR_GROUP */
+    enum wr_kv_type type;
+    uint32_t n_head_kv, head_dim;
+};
+/* exact: with what wr_bench_windows_attend needs. */
+uint64_t wr_bench_windows_bytes(bool exact);
+void wr_bench_windows_open(struct wr_bench_windows *, struct wr_bench *, void *memory, bool exact, enum wr_kv_type, uint32_t n_head_kv, uint32_t head_dim);
+const float *wr_bench_window_key(const struct wr_bench_windows *, uint32_t layer, uint32_t head, uint32_t position);
+const float *wr_bench_window_value(const struct wr_bench_windows *, uint32_t layer, uint32_t head, uint32_t position);
+/* The block (kv.h) of a tile of a layer, without the padding behind it. */
+void wr_bench_windows_block(const struct wr_bench_windows *, const struct wr_kernels *, uint32_t layer, uint32_t tile, uint8_t *block);
+/* out[head_dim] = softmax(scale * q K) V over what is stored of positions [0, n) of a KV head, in double precision. */
+void wr_bench_windows_attend(const struct wr_bench_windows *, uint32_t layer, uint32_t head, uint32_t n, const float *q, float scale, void *work, double *out);
+uint64_t wr_bench_windows_work_bytes(void);
+/* What is stored of a key, or of a value, of n numbers in groups of WR_GROUP (bench_attention.c). */
+void wr_bench_round_kv(enum wr_kv_type, bool is_value, float *x, uint32_t n);
+
+/* weir bench stream with a model (bench_stream_model.c). */
+int wr_bench_stream_model(struct wr_bench *, const uint32_t *rows, uint32_t n_rows, const uint32_t *depths, uint32_t n_depths, weir_err *);
 
 /* ---- products (bench_product.c) ---- */
 

@@ -100,8 +100,7 @@ static int run(void *arg, double *compute_seconds, weir_err *err)
 
 /* ---- the check ---- */
 
-/* What is stored of a key or value. */
-static void round_kv(enum wr_kv_type type, float *x, uint32_t dim)
+void wr_bench_round_kv(enum wr_kv_type type, bool is_value, float *x, uint32_t dim)
 {
     for (uint32_t i = 0; type == WR_KV_F16 && i < dim; i++) x[i] = wr_f32_from_f16(wr_f16_from_f32(x[i]));
     for (uint32_t i = 0; type == WR_KV_Q8_0 && i < dim; i += WR_GROUP) {
@@ -126,7 +125,7 @@ static void check_head(struct attention *a, uint32_t i, uint32_t head, uint32_t 
     for (uint32_t j = 0; j < n; j++) {
         double s = 0, all = 0;
         random_kv(x, hp, MATRIX_K, j, kv_head);
-        round_kv(a->kv.type, x, dim);
+        wr_bench_round_kv(a->kv.type, false, x, dim);
         for (uint32_t d = 0; d < dim; d++) {
             double product = (double)q[d] * (double)x[d];
             s += product;
@@ -140,7 +139,7 @@ static void check_head(struct attention *a, uint32_t i, uint32_t head, uint32_t 
         double p = exp(score[j] - max);
         sum += p;
         random_kv(x, hp, MATRIX_V, j, kv_head);
-        round_kv(a->kv.type, x, dim);
+        wr_bench_round_kv(a->kv.type, true, x, dim);
         for (uint32_t d = 0; d < dim; d++) {
             double v = (double)x[d];
             want[d] += p * v;
@@ -283,22 +282,29 @@ static int one(struct wr_bench *b, const uint32_t shape[3], enum wr_kv_type type
     return rc;
 }
 
+int wr_bench_heads(const char *list, const enum wr_kv_type *type, uint32_t shapes[][3], uint32_t *n, weir_err *err)
+{
+    int rc = wr_bench_numbers(list, "shape", "HEADSxKV_HEADSxDIM (such as 32x8x128)", 3, 4096, shapes[0], n, err);
+    for (uint32_t s = 0; rc == 0 && s < *n; s++) {
+        if (shapes[s][0] % shapes[s][1] != 0 || shapes[s][2] < 2 || shapes[s][2] > WR_MAX_HEAD_DIM)
+            return wr_err(err, WEIR_E_USAGE, "--shape: %ux%ux%u: heads are a multiple of the KV heads, and dimensions 2 to %d", shapes[s][0], shapes[s][1],
+                shapes[s][2], WR_MAX_HEAD_DIM);
+        if (type != NULL && !wr_kv_fits(*type, shapes[s][2]))
+            return wr_err(err, WEIR_E_USAGE, "--kv %s has blocks of 32 dimensions, and the heads of --shape %ux%ux%u have %u", wr_kv_name(*type), shapes[s][0],
+                shapes[s][1], shapes[s][2], shapes[s][2]);
+    }
+    return rc;
+}
+
 int wr_bench_attention(struct wr_bench *b, weir_err *err)
 {
     uint32_t shapes[WR_BENCH_LIST][3], rows[WR_BENCH_LIST], depths[WR_BENCH_LIST], n_shapes, n_rows, n_depths;
     const wr_bench_options *o = b->o;
-    int rc = wr_bench_numbers(
-        o->shapes != NULL ? o->shapes : "32x32x64,32x8x128", "shape", "HEADSxKV_HEADSxDIM (such as 32x8x128)", 3, 4096, shapes[0], &n_shapes, err);
+    const enum wr_kv_type given = (enum wr_kv_type)o->engine.kv;
+    int rc = wr_bench_heads(o->shapes != NULL ? o->shapes : "32x32x64,32x8x128", o->kv != NULL ? &given : NULL, shapes, &n_shapes, err);
     if (rc == 0) rc = wr_bench_numbers(o->rows != NULL ? o->rows : "1,512", "rows", "a list such as 1,512", 1, WR_MAX_CHUNK, rows, &n_rows, err);
     if (rc == 0) rc = wr_bench_numbers(o->depths != NULL ? o->depths : "4096", "depth", "a list such as 1024,4096", 1, MAX_DEPTH, depths, &n_depths, err);
-    for (uint32_t s = 0; rc == 0 && s < n_shapes; s++)
-        if (shapes[s][0] % shapes[s][1] != 0 || shapes[s][2] < 2 || shapes[s][2] > WR_MAX_HEAD_DIM)
-            rc = wr_err(err, WEIR_E_USAGE, "--shape: %ux%ux%u: heads are a multiple of the KV heads, and dimensions 2 to %d", shapes[s][0], shapes[s][1],
-                shapes[s][2], WR_MAX_HEAD_DIM);
-    for (uint32_t s = 0; rc == 0 && s < n_shapes; s++)
-        if (o->kv != NULL && !wr_kv_fits((enum wr_kv_type)o->engine.kv, shapes[s][2]))
-            rc = wr_err(err, WEIR_E_USAGE, "--kv %s has blocks of 32 dimensions, and the heads of --shape %ux%ux%u have %u", o->kv, shapes[s][0], shapes[s][1],
-                shapes[s][2], shapes[s][2]);
+    if (rc < 0) return rc;
     for (uint32_t s = 0; s < n_shapes; s++)
         for (int type = 0; type < WR_N_KV_TYPES; type++)
             for (uint32_t d = 0; d < n_depths; d++)

@@ -135,10 +135,7 @@ static int open_plan(struct decode *d, weir_plan **plan, weir_err *err)
     if (rc == 0) rc = wr_tool_plan_control(*plan, d->control, err);
     if (rc < 0) return rc;
     const weir_plan_info *info = weir_plan_get(*plan);
-    const char *file = (*plan)->catalog.files[0].path, *slash = strrchr(file, '/');
-    snprintf(d->row.shape, sizeof d->row.shape, "%.47s", slash != NULL ? slash + 1 : file);
-    for (char *c = d->row.shape; *c != '\0'; c++) /* a cell of tables, also on terminals */
-        if ((unsigned char)*c < ' ' || *c == 0x7f) *c = '?';
+    wr_bench_file_name((*plan)->catalog.files[0].path, d->row.shape);
     snprintf(d->row.format, sizeof d->row.format, "%s", about.quantization);
     d->row.threads = info->n_threads;
     uint64_t needed = 1 + d->n_warm + o->n_runs;

@@ -31,6 +31,10 @@ struct weir_plan {
     weir_account_info accounts[WR_N_ACCOUNTS];
     weir_plan_info info;
     struct wr_profile profile; /* where info.profile_taken >= 0 */
+    /* Keys and values that are not computed: the engine takes the file over, which has the blocks of all layers from tile 0 on, and holds so many positions
+     * from the beginning; a multiple of WR_TILE. 0: none. For measuring. */
+    struct wr_store kv_given;
+    uint32_t n_kv_given;
 };
 
 /* The saved contexts of an engine (context.c). */
@@ -101,6 +105,8 @@ int wr_engine_make_folders(char *path, size_t n, weir_err *);
 /* Keys and values (kv.c): the folder of what does not fit in memory; opens the engine's, as the plan says. */
 int wr_engine_kv_folder(const weir_options *, char path[WR_ENGINE_PATH], weir_err *);
 int wr_engine_open_kv(weir_engine *, weir_err *);
+/* A file without a name in that folder, of so many bytes. */
+int wr_engine_open_kv_file(const weir_options *, const struct wr_log *, uint64_t bytes, struct wr_store *, weir_err *);
 /* The file of a profile; *folder gets the length of its folder. False without a home. */
 bool wr_engine_profile_path(const struct wr_profile *, char path[WR_ENGINE_PATH], size_t *folder);
 /* Stores a profile under its name, whole or not at all; where[WR_ENGINE_PATH] gets the path. */

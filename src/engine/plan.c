@@ -320,6 +320,7 @@ const weir_plan_info *weir_plan_get(const weir_plan *p) { return &p->info; }
 void weir_plan_close(weir_plan *p)
 {
     if (p == NULL) return;
+    if (p->n_kv_given > 0) wr_store_close(&p->kv_given);
     wr_plan_free(&p->plan);
     wr_model_close(&p->model);
     wr_catalog_close(&p->catalog);

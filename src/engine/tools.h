@@ -69,7 +69,7 @@ int wr_tool_plan_control(weir_plan *, const char *name, weir_err *);
 
 typedef struct wr_bench_options {
     const char *what;    /* a name of bench.def */
-    const char *model;   /* its path, where `what` takes one */
+    const char *model;   /* its path, where `what` takes one; NULL: none is given */
     weir_options engine; /* memory_bytes bounds the whole process here too */
     /* Lists, separated by commas; NULL: the defaults of `what`. */
     const char *types, *shapes, *rows, *depths, *kv;

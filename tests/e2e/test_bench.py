@@ -160,6 +160,10 @@ def test_columns_stay_where_they_are():
     (("attention", "--shape", "4x2x513"), "dimensions 2 to 512"),
     (("attention", "--depth", "0"), "--depth"),
     (("attention", "--type", "q4_0"), "no use for --type"),
+    (("stream", "--depth", "1000"), "not a multiple of 256"),
+    (("stream", "--shape", "32x5x64"), "multiple of the KV heads"),
+    (("stream", "--shape", "4x2x40"), "4x2x40 have 40"),
+    (("stream", "--rows", "2000"), "--rows"),
     (("layer", "--shape", "2b"), "weir synth list"),
     (("layer", "--shape", "tiny", "--type", "q4_k"), "not whole blocks"),
     (("router", "--shape", "8x64x9"), "takes 9 of them"),
@@ -189,11 +193,54 @@ def test_memory_bounds_the_process():
     assert done.usage["max_rss"] <= 160 << 20
 
 
+MIB = 1 << 20
+STREAM = {"layers", "heads", "heads_kv", "head_dim", "positions", "k", "kv", "seconds", "bytes", "ratio_to_disk", "verified", "max_rel_error"}
+
+
+def one_layer(heads, heads_kv, dim):
+    """Bytes of q8_0 of a position: a byte a number and a scale of two bytes for each 32, of keys and of values."""
+    return 2 * heads_kv * (dim + dim // 32 * 2)
+
+
+@pytest.mark.parametrize("level", ("scalar", None))
+def test_stream_of_one_layer(scratch, level):
+    """From the disk, whatever the memory, every block once; right against double precision; a file that is gone afterwards."""
+    how = ("--depth", 4096, "--rows", "1,7", "--shape", "8x8x64,8x2x128", "--runs", 2, "-t", 2, "--kv-dir", scratch, *(("--cpu", level) if level else ()))
+    before = sorted(scratch.iterdir())
+    done = weir_measured("bench", "stream", *how, "--memory", "1G", "--json", expect=0)
+    rows = done.json["rows"]
+    assert [(row["heads"], row["heads_kv"], row["head_dim"], row["k"]) for row in rows] == [(8, 8, 64, 1), (8, 8, 64, 7), (8, 2, 128, 1), (8, 2, 128, 7)]
+    for row in rows:
+        heads, heads_kv, dim, k = row["heads"], row["heads_kv"], row["head_dim"], row["k"]
+        assert STREAM <= set(row) and row["filled"] == "generated" and row["positions"] == 4096 and row["layers"] == 1 and row["kv"] == "q8_0"
+        assert row["bytes"] == 4096 * one_layer(heads, heads_kv, dim)
+        assert row["outputs"] == heads * k * dim and row["outputs_verified"] == row["outputs"] and row["verified"] and 0 < row["max_rel_error"] <= 1e-4
+        assert math.isclose(row["ratio_to_disk"], row["bytes"] / row["seconds"] / row["disk_rate"], rel_tol=1e-6) and row["bound"] in ("disk", "compute")
+    assert done.usage["max_rss"] <= 128 * MIB and sorted(scratch.iterdir()) == before
+    assert done.usage["write_bytes"] >= sum(row["bytes"] for row in rows[::2])
+
+
+def test_stream_says_what_it_is(tiny, scratch):
+    """The keys and values are of no model: with every row. What was not checked is not verified."""
+    how = ("--depth", 8192, "--rows", "1,8", "--runs", 1, "--kv-dir", scratch)
+    text = weir("bench", "stream", "--shape", "4x2x64", *how, expect=0).out.decode()
+    assert text.count("generated, not computed by a model") == 2 and "NOT VERIFIED" not in text, text
+    least = weir_json("plan", tiny, "-c", 8448, "--kv", "q8_0", "--chunk", 8, "--kv-dir", scratch)["min_budget"]
+    text = weir("bench", "stream", tiny, *how, "--memory", least + MIB // 2, expect=0).out.decode()
+    assert text.count("generated, not computed by a model") == 2 and text.count("NOT VERIFIED") == 2, text
+    rows = weir_json("bench", "stream", tiny, *how, "--memory", least + MIB // 2)["rows"]
+    for row in rows:
+        assert STREAM <= set(row) and row["layers"] == 2 and row["verified"] is False and row["outputs_verified"] == 0 and row["kv_on_disk"] > 0
+        assert row["bytes"] == row["bytes_kv"] + row["bytes_weights"] and 0 < row["bytes_kv"] <= row["kv_on_disk"] and row["peak_rss"] <= row["budget"]
+    done = weir("bench", "stream", tiny, *how, "--memory", "1G")
+    assert done.code == 2 and "--memory" in done.err, done.show()
+
+
 def test_list():
     text = weir("bench", "list", expect=0).out.decode()
     assert "gemm" in text and "--shape" in text
     listed = weir_json("bench", "list")["benchmarks"]
-    assert [row["name"] for row in listed if row["model"]] == ["decode"] and all(row["name"] in text and row["description"] in text for row in listed)
+    assert [row["name"] for row in listed if row["model"]] == ["decode", "stream"] and all(row["name"] in text and row["description"] in text for row in listed)
     assert {option for row in listed for option in row["options"]} == set(re.findall(r"--(\S+)", text))
 
 

@@ -13,6 +13,7 @@ from command import WEIR, environment, weir_json
 
 TILE, SPAN = 256, 4096  # positions of keys and values that attention reduces at a time; after so many it starts anew
 N_DEPTHS = 10
+MIB = 1 << 20
 
 
 def depths(n):
@@ -34,12 +35,12 @@ def resume():
     return path
 
 
-def ask(resume, needle, folder, n, chunk, *more, timeout=1200):
+def ask(resume, needle, folder, n, chunk, *more, kv="f16", timeout=1200):
     """The hash of the logits of every question; each answer is right, and took one row."""
     ids, keys, values = needle_model.hide(n, depths(n))
     (folder / "ids").write_bytes(ids.astype("<i4").tobytes())
     (folder / "asked").write_bytes((needle_model.QUERIES + keys).astype("<i4").tobytes())
-    words = [resume, needle, folder / "ids", folder / "asked", f"ctx={n + 1}", f"chunk={chunk}", *more]
+    words = [resume, needle, folder / "ids", folder / "asked", f"ctx={n + 1}", f"chunk={chunk}", f"kv={kv}", *more]
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, env=environment(), timeout=timeout, check=False)
     assert done.returncode == 0, (words, done.stderr)
     *rows, end = done.stdout.splitlines()
@@ -70,17 +71,59 @@ def in_one_pass(needle, tmp_path_factory):
     return hashes
 
 
+def memory_for(needle, folder, n, chunk, kv, share):
+    """Options with which one part in `share` of the keys and values has room in memory; None: the least that works has more. share 0: the least."""
+    how = ("-c", n + 1, "--chunk", chunk, "--kv", kv, "--kv-dir", folder)
+    least = weir_json("plan", needle, *how)["min_budget"]
+
+    def planned(budget):
+        plan = weir_json("plan", needle, *how, "--memory", budget)
+        return plan, plan["memory"]["accounts"]["kv"]["reserved"]
+
+    plan, reserved = planned(least)
+    whole = plan["kv"]["bytes_per_position"] * n
+    assert plan["kv"]["on_disk"] > 0
+    if share == 0:
+        return [f"memory={least}", f"kv-dir={folder}"]
+    if reserved > whole / share:
+        return None
+    budget = least + plan["weight_bytes"] + whole // share - reserved  # weights come before more keys and values
+    while planned(budget)[1] > whole / share:
+        budget -= 65536
+    assert planned(budget)[1] > whole / share / 2 and planned(budget)[0]["kv"]["on_disk"] >= whole * (1 - 1 / share)
+    return [f"memory={budget}", f"kv-dir={folder}"]
+
+
+def compare(resume, needle, folder, n, chunk, shares, say, expected=None, kv="f16", **how):
+    """With all keys and values in memory, unless it is known what to expect of that, and with a part of them: right answers, and the same bits."""
+    if expected is None:
+        expected, end = ask(resume, needle, folder, n, chunk, "memory=2G", kv=kv, **how)
+        assert end["bytes_written"] == 0
+    found = []
+    for share in shares:
+        options = memory_for(needle, folder, n, chunk, kv, share)
+        if options is None:
+            found.append(f"1/{share}: less than weir can do with")
+            continue
+        hashes, end = ask(resume, needle, folder, n, chunk, *options, kv=kv, **how)
+        assert hashes == expected, (share, options)
+        found.append(f"{f'1/{share}' if share else 'least'}: {end['bytes_written'] / MIB:.1f} MiB written, {end['bytes_read'] / MIB:.1f} read")
+        assert end["bytes_written"] > 0 and {path.name for path in folder.iterdir()} <= {"ids", "asked"}
+    say(f"measured: {N_DEPTHS} needles in {n} positions, {kv}, chunk {chunk}: all found, equal bits; keys and values in memory: {'; '.join(found)}")
+
+
 @pytest.mark.parametrize("chunk", (1, 7, 64, 512))
-def test_b3_questions_after_4095(resume, needle, in_one_pass, tmp_path, chunk):
+def test_b3_questions_after_4095(resume, needle, in_one_pass, tmp_path, chunk, say):
+    """The question fills a tile, which the next question takes back."""
     assert ask(resume, needle, tmp_path, SPAN - 1, chunk, "memory=1G")[0] == in_one_pass
+    compare(resume, needle, tmp_path, SPAN - 1, chunk, [0], say, expected=in_one_pass)
 
 
-def test_b3_questions_after_65536(resume, needle, tmp_path, say):
-    ask(resume, needle, tmp_path, 1 << 16, 512, "memory=1G")
-    say(f"measured: {N_DEPTHS} needles in 65,536 positions: all found")
+@pytest.mark.parametrize("kv", ("f16", "q8_0"))
+def test_b3_questions_after_65536(resume, needle, tmp_path, say, kv):
+    compare(resume, needle, tmp_path, 1 << 16, 512, [10, 0], say, kv=kv)
 
 
 @pytest.mark.full
 def test_b3_questions_after_1048576(resume, needle, tmp_path, say):
-    ask(resume, needle, tmp_path, 1 << 20, 512, "memory=1G", timeout=7200)
-    say(f"measured: {N_DEPTHS} needles in 1,048,576 positions: all found")
+    compare(resume, needle, tmp_path, 1 << 20, 512, [10, 100], say, timeout=7200)

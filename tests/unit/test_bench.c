@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/num.h"
 #include "engine/bench.h"
 #include "engine/engine.h"
 
@@ -153,9 +154,67 @@ static void part_of_the_outputs(void **state)
     tear_down(&p);
 }
 
+enum { HEADS = 2, DIM = 64, TILES = 3 };
+
+/* Dimension d of a head's key or value at a position of a tile, by what kv.h says of a block's bytes. */
+static double stored(enum wr_kv_type type, const uint8_t *block, bool is_value, uint32_t head, uint32_t position, uint32_t d)
+{
+    const uint64_t key = wr_kv_key_bytes(type, DIM), value = wr_kv_value_bytes(type, DIM);
+    const uint8_t *k = block + head * WR_TILE * key + position / 16 * 16 * key, *v = block + WR_TILE * (HEADS * key + head * value) + position * value;
+    const uint32_t i = is_value ? d : d * 16 + position % 16;
+    const uint8_t *at = is_value ? v : k;
+    float f;
+    uint16_t h;
+    if (type == WR_KV_F32) return memcpy(&f, at + i * 4, 4), (double)f;
+    if (type == WR_KV_F16) return memcpy(&h, at + i * 2, 2), (double)wr_f32_from_f16(h);
+    memcpy(&h, is_value ? at + DIM + d / 32 * 2 : at + DIM * 16 + (d / 32 * 16 + position % 16) * 2, 2);
+    return (double)(int8_t)at[i] * (double)wr_f32_from_f16(h);
+}
+
+/* The softmax of the definition over what lies in the blocks. */
+static void windows_are_what_blocks_hold(void **state)
+{
+    (void)state;
+    const enum wr_kv_type types[] = {WR_KV_F32, WR_KV_F16, WR_KV_Q8_0};
+    wr_bench_options options = {.what = "stream"};
+    struct wr_bench b = {.o = &options};
+    wr_ledger_init(&b.ledger);
+    assert_int_equal(wr_team_open(&b.team, 2, &b.ledger, &err), 0);
+    void *memory = malloc(wr_bench_windows_bytes(true));
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        struct wr_bench_windows w;
+        wr_bench_windows_open(&w, &b, memory, true, types[t], HEADS, DIM);
+        const uint64_t bytes = (uint64_t)HEADS * WR_TILE * (wr_kv_key_bytes(types[t], DIM) + wr_kv_value_bytes(types[t], DIM));
+        uint8_t *blocks = calloc(TILES, bytes);
+        void *work = malloc(wr_bench_windows_work_bytes());
+        for (uint32_t tile = 0; tile < TILES; tile++) wr_bench_windows_block(&w, wr_kernels_best("scalar"), 5, tile, blocks + tile * bytes);
+        for (uint32_t head = 0; head < HEADS; head++) {
+            float q[DIM];
+            double got[DIM], want[DIM] = {0}, sum = 0;
+            const uint32_t n = TILES * WR_TILE - 100 * head;
+            wr_synth_row(q, DIM, 9, 1, head, 0.5f);
+            for (uint32_t i = 0; i < n; i++) {
+                const uint8_t *block = blocks + i / WR_TILE * bytes;
+                double score = 0;
+                for (uint32_t d = 0; d < DIM; d++) score += (double)q[d] * stored(types[t], block, false, head, i % WR_TILE, d);
+                for (uint32_t d = 0; d < DIM; d++) want[d] += exp(score / 8) * stored(types[t], block, true, head, i % WR_TILE, d);
+                sum += exp(score / 8);
+            }
+            wr_bench_windows_attend(&w, 5, head, n, q, 0.125f, work, got);
+            for (uint32_t d = 0; d < DIM; d++) assert_true(fabs(got[d] - want[d] / sum) < 1e-12);
+            wr_bench_windows_attend(&w, 4, head, n, q, 0.125f, work, got); /* another layer's are others */
+            assert_true(fabs(got[0] - want[0] / sum) > 1e-6);
+        }
+        free(work);
+        free(blocks);
+    }
+    free(memory);
+    wr_team_close(b.team);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(statistics), cmocka_unit_test(lists), cmocka_unit_test(right_products_pass),
-        cmocka_unit_test(wrong_products_are_found), cmocka_unit_test(part_of_the_outputs)};
+        cmocka_unit_test(wrong_products_are_found), cmocka_unit_test(part_of_the_outputs), cmocka_unit_test(windows_are_what_blocks_hold)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

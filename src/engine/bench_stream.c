@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * weir bench stream: attention of one layer over a million positions of keys and values that lie on the disk, by the code that a pass runs: K rows attend over
+ * `depth` stored positions and themselves, of which none is in memory before a run but what the ring has read ahead. Without a model the file is filled with
+ * generated keys and values (bench_stream_data.c); the scores are spread so wide that a few of a million keys carry a query's output, as in real contexts:
+ * an output has the size of a value, and not of the mean of many. With a model: bench_stream_model.c.
+ *
+ * The ceiling is the slower of reading the blocks from the same file, in the same requests, as many at once, and of the arithmetic.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/num.h"
+#include "base/os.h"
+#include "engine/bench.h"
+#include "engine/engine.h"
+#include "io/probe.h"
+
+#define SPREAD 3.5f            /* standard deviation of the scores */
+#define CHECKED 64             /* pairs of head and query that are checked, where there are so many */
+#define TOLERANCE 1e-4         /* error / the head's largest output */
+#define BATCH_BYTES (8u << 20) /* written at once */
+#define RING_BYTES (16u << 20)
+#define MAX_DEPTH (1u << 24)
+#define MAX_ROWS 1024
+#define PROBE_SECONDS 1.0
+#define HERE_BYTES (48u << 20) /* of positions in memory: more than the caches of most CPUs */
+#define HERE_RUNS 5
+
+struct stream {
+    struct wr_bench *b;
+    struct wr_bench_windows windows;
+    struct wr_device device;
+    struct wr_store file; /* until the KV store takes it over */
+    struct wr_kv kv;
+    bool open;
+    struct wr_device device_here; /* of positions in memory, the first n_here */
+    struct wr_kv here;
+    uint32_t n_here;
+    struct wr_model model;
+    struct wr_layer layer;
+    struct wr_pass pass;
+    struct wr_pass_row *rows;
+    uint32_t depth, n_ring;
+    uint64_t block_bytes;
+    uint8_t *batch; /* [n_batch] blocks */
+    uint32_t n_batch, first;
+    _Atomic uint32_t next;
+    double fill_seconds;
+    double stall_seconds; /* of the runs */
+    char path[32];        /* by which the file is opened again, to be read raw */
+    uint8_t *work;        /* [members] of the check */
+    double *error;        /* [pairs] relative */
+};
+
+static uint32_t n_q(const struct wr_hparams *hp) { return hp->n_head * hp->head_dim; }
+static uint32_t n_kv(const struct wr_hparams *hp) { return hp->n_head_kv * hp->head_dim; }
+
+/* ---- the file ---- */
+
+static void fill_member(void *arg, uint32_t member, uint32_t n_members)
+{
+    struct stream *s = arg;
+    for (uint32_t i; (i = atomic_fetch_add(&s->next, 1)) < s->n_batch && !wr_bench_cancelled(s->b);)
+        wr_bench_windows_block(&s->windows, s->b->kernels, 0, s->first + i, s->batch + i * s->block_bytes);
+}
+
+static int fill(struct stream *s, weir_err *err)
+{
+    const uint32_t n_tiles = s->depth / WR_TILE, n_batch = s->n_batch;
+    const uint64_t begin = wr_clock_ns();
+    int rc = 0;
+    for (s->first = 0; rc == 0 && s->first < n_tiles; s->first += n_batch) {
+        wr_bench_progress(s->b, "fill", s->first * s->block_bytes, n_tiles * s->block_bytes, "bytes");
+        s->n_batch = n_tiles - s->first < n_batch ? n_tiles - s->first : n_batch;
+        atomic_store(&s->next, 0);
+        wr_team_run(s->b->team, fill_member, s);
+        rc = wr_bench_cancelled(s->b) ? wr_err(err, WEIR_E_CANCELLED, "interrupted")
+                                      : wr_store_write(&s->file, s->first * s->block_bytes, s->batch, s->n_batch * s->block_bytes, err);
+    }
+    s->n_batch = n_batch;
+    if (rc == 0) rc = wr_store_sync(&s->file, err);
+    s->fill_seconds = (double)(wr_clock_ns() - begin) * 1e-9;
+    return rc;
+}
+
+static bool local(const void *user, uint32_t layer) { return false; }
+
+/* ---- a run ---- */
+
+/* Row i of the pass: q, k, v. */
+static void fill_row(struct wr_pass *p, uint32_t i, void *arg)
+{
+    const struct stream *s = arg;
+    const struct wr_hparams *hp = &p->model->hp;
+    float *q = p->g + i * p->g_width, *k = q + n_q(hp), *v = k + n_kv(hp);
+    const uint32_t position = p->rows[i].position;
+    wr_synth_row(q, n_q(hp), 0, 1, position, 1 / SPREAD);
+    for (uint32_t h = 0; h < hp->n_head_kv; h++) {
+        memcpy(k + h * hp->head_dim, wr_bench_window_key(&s->windows, 0, h, position), hp->head_dim * sizeof *k);
+        memcpy(v + h * hp->head_dim, wr_bench_window_value(&s->windows, 0, h, position), hp->head_dim * sizeof *v);
+    }
+}
+
+static int run(void *arg, double *compute_seconds, weir_err *err)
+{
+    struct stream *s = arg;
+    struct wr_pass *p = &s->pass;
+    const uint64_t begin = wr_clock_ns(), stalled = wr_kv_stats(&s->kv).stall_read_ns;
+    int rc = wr_kv_begin(&s->kv, s->depth, p->m, err);
+    if (rc < 0) return rc;
+    if (!wr_attention_store(p, 0) || !wr_attention_attend(p, 0)) rc = wr_err(err, p->err.code, "%s", p->err.text);
+    wr_kv_end(&s->kv, true); /* its rows are forgotten: the next run is the same */
+    const double stall = (double)(wr_kv_stats(&s->kv).stall_read_ns - stalled) * 1e-9;
+    s->stall_seconds += stall;
+    *compute_seconds = (double)(wr_clock_ns() - begin) * 1e-9 - stall;
+    for (uint32_t i = 0; rc == 0 && i < p->m; i++)
+        if (!p->kernels->all_finite(p->h + i * p->h_width, n_q(&s->model.hp)))
+            rc = wr_err(err, WEIR_E_NONFINITE, "the attention of a row is not finite at level %s", p->kernels->level);
+    return rc;
+}
+
+/* The same rows over the first positions, which are in memory too: what they can compute, bytes/s of keys and values. */
+static int memory_rate(struct stream *s, double *rate, weir_err *err)
+{
+    struct wr_pass *p = &s->pass;
+    double seconds[HERE_RUNS];
+    p->device = &s->device_here;
+    p->kv = &s->here;
+    for (uint32_t i = 0; i < p->m; i++) s->rows[i] = (struct wr_pass_row){.position = s->n_here + i};
+    wr_pass_each_row(p, fill_row, s);
+    for (int i = -1; i < HERE_RUNS; i++) { /* once to warm up */
+        if (wr_bench_cancelled(s->b)) return wr_err(err, WEIR_E_CANCELLED, "interrupted");
+        const uint64_t begin = wr_clock_ns();
+        if (!wr_attention_store(p, 0) || !wr_attention_attend(p, 0)) return wr_err(err, p->err.code, "%s", p->err.text);
+        if (i >= 0) seconds[i] = (double)(wr_clock_ns() - begin) * 1e-9;
+    }
+    *rate = (double)s->n_here / WR_TILE * (double)s->block_bytes / wr_bench_statistics(seconds, HERE_RUNS).median;
+    p->device = &s->device;
+    p->kv = &s->kv;
+    for (uint32_t i = 0; i < p->m; i++) s->rows[i] = (struct wr_pass_row){.position = s->depth + i};
+    wr_pass_each_row(p, fill_row, s);
+    return 0;
+}
+
+static int disk_rate(struct stream *s, double *rate, weir_err *err)
+{
+    const struct wr_io_probe probe = {.engine = s->b->o->engine.io,
+        .direct = wr_kv_stats(&s->kv).direct,
+        .bytes = (uint32_t)s->block_bytes,
+        .depth = s->n_ring,
+        .seconds = PROBE_SECONDS,
+        .bytes_total = UINT64_MAX,
+        .cancel = s->b->o->engine.cancel};
+    return wr_io_probe(s->path, &probe, &s->b->ledger, rate, err);
+}
+
+/* ---- the check ---- */
+
+static uint32_t n_pairs(const struct stream *s) { return s->pass.m * s->model.hp.n_head; }
+static uint32_t n_checked(const struct stream *s) { return n_pairs(s) < CHECKED ? n_pairs(s) : CHECKED; }
+/* Every head, and with it rows from everywhere. All pairs, where all are checked. */
+static uint32_t head_of(const struct stream *s, uint32_t i) { return i % s->model.hp.n_head; }
+static uint32_t row_of(const struct stream *s, uint32_t i) { return s->pass.m - 1 - (i / s->model.hp.n_head + i % s->model.hp.n_head) % s->pass.m; }
+
+static void check_member(void *arg, uint32_t member, uint32_t n_members)
+{
+    struct stream *s = arg;
+    const struct wr_hparams *hp = &s->model.hp;
+    double want[WR_MAX_HEAD_DIM];
+    for (uint32_t i; (i = atomic_fetch_add(&s->next, 1)) < n_checked(s) && !wr_bench_cancelled(s->b);) {
+        const uint32_t row = row_of(s, i), head = head_of(s, i);
+        const float *got = s->pass.h + row * s->pass.h_width + head * hp->head_dim, *q = s->pass.g + row * s->pass.g_width + head * hp->head_dim;
+        double error = 0, largest = 0;
+        wr_bench_windows_attend(&s->windows, 0, head / (hp->n_head / hp->n_head_kv), s->depth + row + 1, q, hp->attention_scale,
+            s->work + member * wr_bench_windows_work_bytes(), want);
+        for (uint32_t d = 0; d < hp->head_dim; d++) {
+            error = fmax(error, fabs((double)got[d] - want[d]));
+            largest = fmax(largest, fabs(want[d]));
+        }
+        s->error[i] = error / largest;
+    }
+}
+
+static int check(struct stream *s, wr_bench_row *row, weir_err *err)
+{
+    const struct wr_hparams *hp = &s->model.hp;
+    atomic_store(&s->next, 0);
+    wr_team_run(s->b->team, check_member, s);
+    if (wr_bench_cancelled(s->b)) return wr_err(err, WEIR_E_CANCELLED, "interrupted");
+    row->outputs = (uint64_t)n_pairs(s) * hp->head_dim;
+    row->outputs_verified = (uint64_t)n_checked(s) * hp->head_dim;
+    for (uint32_t i = 0; i < n_checked(s); i++) {
+        row->max_rel_error = fmax(row->max_rel_error, s->error[i]);
+        if (s->error[i] <= TOLERANCE) continue; /* NaN is not */
+        return wr_err(err, WEIR_E_FAIL, "bench stream %s %s: head %u of row %u is wrong: off by %.2g of its largest output, more than %g", row->shape,
+            row->format, head_of(s, i), row_of(s, i), s->error[i], TOLERANCE);
+    }
+    return 0;
+}
+
+/* ---- cases ---- */
+
+static int one(struct stream *s, uint32_t m, const wr_bench_row *like, weir_err *err)
+{
+    struct wr_bench *b = s->b;
+    const struct wr_hparams *hp = &s->model.hp;
+    wr_bench_row row = *like;
+    double disk[2] = {0, 0}, memory[2] = {0, 0};
+    row.m = m;
+    s->pass.m = m;
+    s->stall_seconds = 0;
+
+    const double keys = (double)m * s->depth + (double)m * (m + 1) / 2, bytes = (double)s->depth / WR_TILE * (double)s->block_bytes;
+    const struct wr_bench_roof roof = {.mix = WR_MIX_FMA, .ops = 4 * keys * n_q(hp)};
+    wr_bench_progress(b, "measure the disk", 0, 0, "");
+    int rc = disk_rate(s, &disk[0], err);
+    if (rc == 0) rc = memory_rate(s, &memory[0], err);
+    if (rc == 0) rc = wr_bench_measure(b, run, s, &roof, bytes, &row, err);
+    if (rc == 0) rc = disk_rate(s, &disk[1], err);
+    if (rc == 0) wr_bench_progress(b, "verify", 0, 0, "");
+    if (rc == 0) rc = check(s, &row, err);
+    if (rc == 0) rc = memory_rate(s, &memory[1], err);
+    if (rc < 0) return rc;
+    const uint64_t read = wr_kv_stats(&s->kv).bytes_last_pass;
+    const double fastest = fmax(disk[0], disk[1]), computed = fmax(memory[0], memory[1]), rate = (double)read / row.median;
+    if (row.ceiling == 0 || fastest < row.ceiling) {
+        wr_bench_ceiling(&row, disk[0], disk[1]);
+        row.bound = "disk";
+    }
+    const uint32_t n_run = b->o->n_runs + WR_BENCH_WARM(b->o->n_runs);
+    row.more = json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:s}", "layers", 1, "heads",
+        (json_int_t)hp->n_head, "heads_kv", (json_int_t)hp->n_head_kv, "head_dim", (json_int_t)hp->head_dim, "positions", (json_int_t)s->depth, "k",
+        (json_int_t)m, "kv", row.format, "seconds", row.median, "bytes", (json_int_t)read, "floor_seconds", (double)read / fastest, "ratio_to_disk",
+        rate / fastest, "disk_rate", fastest, "memory_rate", computed, "ratio_to_bound", rate / fmin(fastest, computed), "stall_io", s->stall_seconds / n_run,
+        "fill_rate", bytes / s->fill_seconds, "block", (json_int_t)s->block_bytes, "peak_rss", (json_int_t)wr_os_usage().peak_rss_bytes, "filled", "generated");
+    if (row.more == NULL) return wr_err(err, WEIR_E_NOMEM, "no memory for a row");
+    rc = wr_bench_emit(b, &row, err);
+    json_decref(row.more);
+    return rc;
+}
+
+/* Memory for the case, its file filled, and the store over it. */
+static int open_case(struct stream *s, enum wr_kv_type type, uint32_t m, const char *what, weir_err *err)
+{
+    struct wr_bench *b = s->b;
+    struct wr_pass *p = &s->pass;
+    const struct wr_hparams *hp = &s->model.hp;
+    const uint32_t n_members = wr_team_size(b->team), n_tiles = s->depth / WR_TILE, n_ctx = s->depth + m;
+    s->block_bytes = wr_kv_block_bytes(type, hp->n_head_kv, hp->head_dim);
+    s->n_batch = (uint32_t)(BATCH_BYTES / s->block_bytes) + 1;
+    if (s->n_batch > n_tiles) s->n_batch = n_tiles;
+    struct wr_kv_layout layout = wr_kv_layout_least(s->block_bytes, 1, 0, 0, n_ctx, m);
+    layout.n_ring = (uint32_t)(RING_BYTES / s->block_bytes);
+    if (layout.n_ring > WR_KV_MOST_RING) layout.n_ring = WR_KV_MOST_RING;
+    if (layout.n_ring < WR_KV_LEAST_RING) layout.n_ring = WR_KV_LEAST_RING;
+    s->n_ring = layout.n_ring;
+    p->g_width = n_q(hp) + 2 * n_kv(hp);
+    p->h_width = p->u_width = n_q(hp);
+    p->member_bytes = wr_round_up(wr_attention_work_bytes(hp->head_dim), 64);
+    void *windows;
+    struct {
+        void **to;
+        uint64_t bytes;
+    } parts[] = {{(void **)&p->g, m * p->g_width * sizeof(float)}, {(void **)&p->h, m * p->h_width * sizeof(float)},
+        {(void **)&p->u, m * p->u_width * sizeof(float)}, {(void **)&p->attend_state, 4ull * m * hp->n_head * sizeof(float)},
+        {(void **)&p->member_work, n_members * p->member_bytes}, {(void **)&s->rows, m * sizeof *s->rows}, {(void **)&s->error, CHECKED * sizeof(double)},
+        {&windows, wr_bench_windows_bytes(true)}, {(void **)&s->work, n_members * wr_bench_windows_work_bytes()},
+        {(void **)&s->batch, s->n_batch * s->block_bytes}};
+    s->n_here = HERE_BYTES / s->block_bytes < n_tiles ? (uint32_t)(HERE_BYTES / s->block_bytes) * WR_TILE : s->depth;
+    uint64_t sum = WR_BENCH_PAGES(wr_kv_layout_bytes(&layout)) +
+                   WR_BENCH_PAGES(wr_kv_position_bytes(type, 1, hp->n_head_kv, hp->head_dim) * wr_round_up(s->n_here + m, WR_KV_BLOCK));
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) sum += WR_BENCH_PAGES(parts[i].bytes);
+    int rc = wr_bench_room(b, sum, what, err);
+    for (size_t i = 0; rc == 0 && i < sizeof parts / sizeof *parts; i++) *parts[i].to = wr_bench_take(b, parts[i].bytes);
+    if (rc < 0) return rc;
+    wr_device_cpu(&s->device);
+    wr_device_cpu(&s->device_here);
+    wr_bench_progress(b, "prepare", 0, 0, "");
+    wr_bench_windows_open(&s->windows, b, windows, true, type, hp->n_head_kv, hp->head_dim);
+    rc = wr_kv_open(&s->here, &s->device_here, type, 1, hp->n_head_kv, hp->head_dim, s->n_here + m, &b->memory, &b->ledger, err);
+    if (rc < 0) return rc;
+    for (uint32_t tile = 0; tile < s->n_here / WR_TILE; tile++) {
+        const struct wr_ref block = wr_kv_keys(&s->here, 0, 0, tile * WR_TILE, 1); /* its first bytes */
+        wr_bench_windows_block(&s->windows, b->kernels, 0, tile, wr_ref_address(&s->device_here, &block));
+    }
+    rc = wr_engine_open_kv_file(&b->o->engine, &b->log, (n_tiles + m / WR_TILE + 1) * s->block_bytes, &s->file, err);
+    if (rc < 0) return rc;
+    rc = fill(s, err);
+    if (rc < 0) {
+        wr_store_close(&s->file);
+        return rc;
+    }
+    snprintf(s->path, sizeof s->path, "/proc/self/fd/%d", s->file.file.fd_buffered);
+    const struct wr_kv_config config = {.device = &s->device,
+        .type = type,
+        .n_layer = 1,
+        .n_head_kv = hp->n_head_kv,
+        .head_dim = hp->head_dim,
+        .layout = layout,
+        .is_local = local,
+        .io = b->o->engine.io,
+        .arena = &b->memory,
+        .ledger = &b->ledger,
+        .log = &b->log,
+        .file = s->file,
+        .places = {.group_bytes = s->block_bytes}};
+    rc = wr_kv_open_spilled(&s->kv, &config, err);
+    if (rc < 0) {
+        wr_store_close(&s->file);
+        return rc;
+    }
+    s->open = true;
+    return wr_kv_adopt(&s->kv, s->depth, err);
+}
+
+static int shape_of(struct wr_bench *b, const uint32_t shape[3], enum wr_kv_type type, uint32_t depth, const uint32_t *m, uint32_t n_m, weir_err *err)
+{
+    struct stream s = {.b = b,
+        .depth = depth,
+        .layer = {.q_bias = WR_NO_WEIGHT, .k_bias = WR_NO_WEIGHT, .v_bias = WR_NO_WEIGHT, .q_norm = WR_NO_WEIGHT, .k_norm = WR_NO_WEIGHT}};
+    struct wr_hparams *hp = &s.model.hp;
+    wr_bench_row row = {.unit = "bytes/s"};
+    char what[96];
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < n_m; i++)
+        if (m[i] > most) most = m[i];
+    *hp = (struct wr_hparams){.n_layer = 1, .n_head = shape[0], .n_head_kv = shape[1], .head_dim = shape[2], .attention_scale = 1.0f / sqrtf((float)shape[2])};
+    s.model.layers = &s.layer;
+    snprintf(row.shape, sizeof row.shape, "%ux%ux%u@%u", shape[0], shape[1], shape[2], depth);
+    snprintf(row.format, sizeof row.format, "%s", wr_kv_name(type));
+    snprintf(what, sizeof what, "%.40s, %u rows, %s", row.shape, most, row.format);
+    int rc = open_case(&s, type, most, what, err);
+    s.pass.model = &s.model;
+    s.pass.kernels = b->kernels;
+    s.pass.device = &s.device;
+    s.pass.team = b->team;
+    s.pass.kv = &s.kv;
+    s.pass.cancel = b->o->engine.cancel;
+    s.pass.rows = s.rows;
+    s.pass.max_rows = most;
+    for (uint32_t i = 0; rc == 0 && i < n_m; i++) rc = one(&s, m[i], &row, err);
+    if (s.open) wr_kv_close(&s.kv);
+    return rc;
+}
+
+int wr_bench_stream(struct wr_bench *b, weir_err *err)
+{
+    uint32_t shapes[WR_BENCH_LIST][3], rows[WR_BENCH_LIST], depths[WR_BENCH_LIST], n_shapes, n_rows, n_depths;
+    const wr_bench_options *o = b->o;
+    const enum wr_kv_type type = o->kv != NULL ? (enum wr_kv_type)o->engine.kv : WR_KV_Q8_0;
+    int rc = wr_bench_numbers(o->rows != NULL ? o->rows : "1,8,64", "rows", "a list such as 1,8,64", 1, MAX_ROWS, rows, &n_rows, err);
+    if (rc == 0)
+        rc = wr_bench_numbers(o->depths != NULL ? o->depths : "1048576", "depth", "a list such as 65536,1048576", 1, MAX_DEPTH, depths, &n_depths, err);
+    for (uint32_t d = 0; rc == 0 && d < n_depths; d++)
+        if (depths[d] % WR_TILE != 0) rc = wr_err(err, WEIR_E_USAGE, "--depth: %u is not a multiple of %d, which blocks of the file hold", depths[d], WR_TILE);
+    if (rc == 0 && o->model != NULL) return wr_bench_stream_model(b, rows, n_rows, depths, n_depths, err);
+    if (rc == 0) rc = wr_bench_heads(o->shapes != NULL ? o->shapes : "32x32x64,32x8x128", &type, shapes, &n_shapes, err);
+    for (uint32_t s = 0; rc == 0 && s < n_shapes; s++)
+        for (uint32_t d = 0; rc == 0 && d < n_depths; d++) rc = shape_of(b, shapes[s], type, depths[d], rows, n_rows, err);
+    return rc;
+}
