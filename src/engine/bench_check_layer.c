@@ -52,7 +52,7 @@ static void product_member(void *arg, uint32_t member, uint32_t n_members)
     struct wr_lease lease;
     struct wr_rows rows;
     for (uint32_t item; (item = atomic_fetch_add(&l->next, 1)) < wr_pager_items(p->pager, l->weight);) {
-        if (!wr_pager_acquire(p->pager, l->weight, item, member, &lease)) return; /* everything is in memory */
+        if (!wr_pager_acquire(p->pager, l->weight, item, 1, member, &lease)) return; /* everything is in memory */
         while (wr_lease_next(&lease, &rows)) {
             const uint8_t *bytes = wr_ref_address(p->device, &rows.ref);
             for (uint32_t r = 0; r < rows.n_rows; r++) {

@@ -109,7 +109,7 @@ static void item_member(void *arg, uint32_t member, uint32_t n_members)
     while (!wr_probe_cancelled(s->p) && (item = atomic_fetch_add(&s->next, 1)) < wr_pager_items(s->pager, s->weight)) {
         struct wr_lease lease;
         struct wr_rows rows;
-        if (!wr_pager_acquire(s->pager, s->weight, item, member, &lease)) return;
+        if (!wr_pager_acquire(s->pager, s->weight, item, 1, member, &lease)) return;
         while (wr_lease_next(&lease, &rows))
             s->p->kernels->matmul(&wr_quant_q4_0, wr_ref_address(&s->device, &rows.ref), s->tensors[0].row_bytes, rows.n_rows, &s->act, c->y + rows.first_row,
                 WR_PROBE_ROWS, c->member_work + member * c->member_bytes);

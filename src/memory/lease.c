@@ -22,27 +22,29 @@ static bool is_there(const struct wr_pager *p, uint32_t e)
     return p->plan->extents[e].pinned || atomic_load_explicit(&p->extent[e].ready, memory_order_acquire) == p->pass;
 }
 
-static struct wr_lease lease_of(struct wr_pager *p, uint32_t w, uint32_t item, uint32_t member)
+static struct wr_lease lease_of(struct wr_pager *p, uint32_t w, uint32_t item, uint32_t n, uint32_t member)
 {
     const struct wr_weight *weight = &p->plan->weights[w];
-    uint64_t begin = (uint64_t)item * weight->item_rows, end = begin + weight->item_rows;
+    uint64_t begin = (uint64_t)item * weight->item_rows, end = begin + (uint64_t)n * weight->item_rows;
     if (end > weight->tensor->n_rows) end = weight->tensor->n_rows;
     return (struct wr_lease){p, weight, member, (uint32_t)begin, (uint32_t)end};
 }
 
+bool wr_pager_streams(const struct wr_pager *p) { return p->plan->n_tape > 0; }
+
 bool wr_pager_ready(struct wr_pager *p, uint32_t w, uint32_t item)
 {
     uint32_t a, b;
-    struct wr_lease l = lease_of(p, w, item, 0);
+    struct wr_lease l = lease_of(p, w, item, 1, 0);
     item_extents(&l, l.next_row, &a, &b);
     while (a < b && is_there(p, a)) a++;
     return is_there(p, a);
 }
 
-bool wr_pager_acquire(struct wr_pager *p, uint32_t w, uint32_t item, uint32_t member, struct wr_lease *l)
+bool wr_pager_acquire(struct wr_pager *p, uint32_t w, uint32_t item, uint32_t n, uint32_t member, struct wr_lease *l)
 {
     uint32_t a, b;
-    *l = lease_of(p, w, item, member);
+    *l = lease_of(p, w, item, n, member);
     item_extents(l, l->next_row, &a, &b);
     for (uint32_t e = a; e <= b; e++) {
         if (is_there(p, e)) continue;

@@ -52,11 +52,14 @@ struct wr_lease {
     const struct wr_weight *weight;
     uint32_t member, next_row, end_row;
 };
-/* Rows of item `item` of weight `w` (its index in the plan). Waits; false when the pager failed (wr_pager_error says why). */
-bool wr_pager_acquire(struct wr_pager *, uint32_t w, uint32_t item, uint32_t member, struct wr_lease *);
-/* Whether that would not wait. */
+/* Rows of n items of weight `w` (its index in the plan) from `item` on; n is 1 where anything streams. Waits; false when the pager failed (wr_pager_error says
+ * why). */
+bool wr_pager_acquire(struct wr_pager *, uint32_t w, uint32_t item, uint32_t n, uint32_t member, struct wr_lease *);
+/* Whether that would not wait, of one item. */
 bool wr_pager_ready(struct wr_pager *, uint32_t w, uint32_t item);
-/* The next run of rows: runs cover the item, each but the last of the weight a multiple of WR_PANEL_ROWS. False when there are no more. A run
+/* Whether any weight's rows come from the disk in a pass. */
+bool wr_pager_streams(const struct wr_pager *);
+/* The next run of rows: runs cover the items, each but the last of the weight a multiple of WR_PANEL_ROWS. False when there are no more. A run
  * in the seam buffer is valid until the next call by the same member. */
 bool wr_lease_next(struct wr_lease *, struct wr_rows *);
 void wr_pager_release(struct wr_lease *, uint64_t fence);

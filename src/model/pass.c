@@ -119,11 +119,21 @@ void wr_pass_each_row(struct wr_pass *p, wr_pass_row_fn *fn, void *arg)
         wr_team_run(p->team, each_row_member, &e);
 }
 
+/* The items of products in a row, in regions of neighbours. Each thread takes from the front of its own region: what it takes next lies behind what it took,
+ * where its products have fetched ahead. Once that is empty it takes from the backs of the others'. What comes from the disk is one region for all, in the
+ * order of its arrival. */
+#define MAX_REGIONS 16
+struct region {
+    _Alignas(64) _Atomic uint64_t items; /* not taken yet: the first, and from bit 32 on the end */
+};
+
 struct products {
     struct wr_pass *p;
     const struct wr_product *product;
     uint32_t first_item, n_items; /* items [first_item, first_item + n_items) of the products' items in a row */
-    _Atomic uint32_t next;
+    bool in_memory;               /* all of them */
+    uint32_t n_regions;
+    struct region region[MAX_REGIONS];
 };
 
 /* The product that an item, counted over all products in a row, belongs to; *item becomes the one of its weight. */
@@ -141,58 +151,87 @@ static bool is_ready(const struct products *s, uint32_t item)
     return wr_pager_ready(s->p->pager, weight, item);
 }
 
-/* Items for a member, from *first on; 0 when all are taken. It takes several that follow one another, for products fetch ahead what lies behind theirs: single
- * items in turn make each thread fetch the other's (2 threads: half the rate of one on Zen 4, 0.7 of the rate of two on a Xeon). What has not arrived from the
- * disk yet is taken item by item, so that nobody waits for what comes later than another's. */
-static uint32_t take_items(struct products *s, uint32_t *first)
+/* Items of a region, from *first on; 0 when all are taken. Several that follow one another, half of what is each thread's part: single items in turn make
+ * each thread fetch the other's (2 threads: half the rate of one on Zen 4, 0.7 of the rate of two on a Xeon). What has not arrived from the disk yet is taken
+ * item by item, so that nobody waits for what comes later than another's. */
+static uint32_t take_of_region(struct products *s, struct region *r, bool own, uint32_t *first)
 {
-    const uint32_t n_threads = wr_team_threads(s->p->team);
+    const uint32_t n_threads = wr_team_threads(s->p->team), n_owners = (n_threads + s->n_regions - 1) / s->n_regions;
+    uint64_t was = atomic_load(&r->items), then;
     uint32_t n;
-    *first = atomic_load(&s->next);
     do {
-        if (*first >= s->n_items) return 0;
-        uint32_t most = (s->n_items - *first + 2 * n_threads - 1) / (2 * n_threads);
-        for (n = 1; n < most && is_ready(s, *first + n);) n++;
-    } while (!atomic_compare_exchange_weak(&s->next, first, *first + n));
+        const uint32_t begin = (uint32_t)was, end = (uint32_t)(was >> 32);
+        if (begin >= end) return 0;
+        const uint32_t most = (end - begin + 2 * n_owners - 1) / (2 * n_owners);
+        for (n = 1; n < most && (s->in_memory || is_ready(s, begin + n));) n++;
+        *first = own ? begin : end - n;
+        then = own ? (uint64_t)end << 32 | (begin + n) : (uint64_t)*first << 32 | begin;
+    } while (!atomic_compare_exchange_weak(&r->items, &was, then));
     return n;
 }
 
-static bool product_item(struct products *s, uint32_t item, uint32_t member)
+static uint32_t take_items(struct products *s, uint32_t member, uint32_t *first)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n_regions && n == 0; i++) n = take_of_region(s, &s->region[(member + i) % s->n_regions], i == 0, first);
+    return n;
+}
+
+/* Up to n items of one weight from `item` on: those of a weight in memory together. Returns how many, 0 when the pass has failed. */
+static uint32_t product_items(struct products *s, uint32_t item, uint32_t n, uint32_t member)
 {
     struct wr_pass *p = s->p;
     const struct wr_product *product = product_of(s, &item);
     const struct wr_tensor *t = p->model->uses[product->weight].tensor;
+    const uint32_t left = wr_pager_items(p->pager, product->weight) - item;
     struct wr_lease lease;
     struct wr_rows rows;
-    if (!wr_pager_acquire(p->pager, product->weight, item, member, &lease)) {
+    if (!s->in_memory)
+        n = 1;
+    else if (n > left)
+        n = left;
+    if (!wr_pager_acquire(p->pager, product->weight, item, n, member, &lease)) {
         weir_err err;
         int code = wr_pager_error(p->pager, &err);
-        return wr_pass_fail(p, code, "%s", err.text);
+        wr_pass_fail(p, code, "%s", err.text);
+        return 0;
     }
     while (wr_lease_next(&lease, &rows))
         p->kernels->matmul(t->quant, wr_ref_address(p->device, &rows.ref), t->row_bytes, rows.n_rows, &p->act, product->y + rows.first_row, product->ld,
             p->member_work + member * p->member_bytes);
     wr_pager_release(&lease, p->device->ops->fence(p->device));
-    return true;
+    return n;
 }
 
 static void products_member(void *arg, uint32_t member, uint32_t n_members)
 {
     struct products *s = arg;
     uint32_t first, n;
-    while ((n = take_items(s, &first)) != 0) {
-        for (uint32_t i = 0; i < n; i++) {
-            if (atomic_load_explicit(&s->p->failed, memory_order_relaxed) || !product_item(s, first + i, member)) return;
+    while ((n = take_items(s, member, &first)) != 0) {
+        for (uint32_t i = 0, done; i < n; i += done) {
+            if (atomic_load_explicit(&s->p->failed, memory_order_relaxed) || (done = product_items(s, first + i, n - i, member)) == 0) return;
         }
     }
+}
+
+static bool run_products(struct products *s)
+{
+    const uint32_t n_threads = wr_team_threads(s->p->team);
+    s->in_memory = !wr_pager_streams(s->p->pager);
+    s->n_regions = !s->in_memory ? 1 : n_threads < MAX_REGIONS ? n_threads : MAX_REGIONS;
+    for (uint32_t i = 0; i < s->n_regions; i++) {
+        const uint64_t begin = (uint64_t)s->n_items * i / s->n_regions, end = (uint64_t)s->n_items * (i + 1) / s->n_regions;
+        atomic_init(&s->region[i].items, end << 32 | begin);
+    }
+    wr_team_run(s->p->team, products_member, s);
+    return !atomic_load(&s->p->failed);
 }
 
 bool wr_pass_products(struct wr_pass *p, const struct wr_product *product, uint32_t n)
 {
     struct products s = {.p = p, .product = product};
     for (uint32_t i = 0; i < n; i++) s.n_items += wr_pager_items(p->pager, product[i].weight);
-    wr_team_run(p->team, products_member, &s);
-    return !atomic_load(&p->failed);
+    return run_products(&s);
 }
 
 /* The head's rows are gathered: its row is the row-th that wants logits. */
@@ -313,7 +352,7 @@ static int run_head(struct wr_pass *p, wr_head_fn *fn, void *user, weir_err *err
         /* y points so that the item's own row numbers land in this tile. */
         struct wr_product product = {p->model->output, p->logits - word, n_words};
         struct products s = {.p = p, .product = &product, .first_item = item, .n_items = n};
-        wr_team_run(p->team, products_member, &s);
+        run_products(&s);
         for (uint32_t i = 0; bias != NULL && i < n_want; i++) p->kernels->add(p->logits + (size_t)i * n_words, bias + word, n_words);
         if (!atomic_load(&p->failed) && !p->kernels->all_finite(p->logits, (size_t)n_want * n_words))
             wr_pass_fail(p, WEIR_E_NONFINITE, "a logit of words %u to %u is not finite: the output weights are damaged", word, word + n_words - 1);

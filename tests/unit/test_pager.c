@@ -178,7 +178,7 @@ static void take_items(void *arg, uint32_t member, uint32_t n_members)
         const struct wr_tensor *t = r->uses[g->weights[i]].tensor;
         struct wr_lease lease;
         struct wr_rows rows;
-        if (!wr_pager_acquire(r->pager, g->weights[i], item, member, &lease)) {
+        if (!wr_pager_acquire(r->pager, g->weights[i], item, 1, member, &lease)) {
             atomic_store(&g->failed, 1);
             return;
         }

@@ -146,13 +146,15 @@ ALWAYS_INLINE void unpack_blocks(const enum layout layout, const struct product 
 
 /* ---- Blocks of 256 elements: where their bits lie is said in src/quant/<format>.c. ---- */
 
-/* Scales of four groups: d times what is in the four bytes of each dword, less bias. */
+/* Scales of four groups: d times what is in the four bytes of each dword, less bias; bias 128: in signed bytes as they are. */
 ALWAYS_INLINE void four_scales(vf to[4], vi codes, const int bias, vf d)
 {
     UNROLL for (int i = 0; i < 4; i++)
     {
-        const vi code = vi_and(vi_right32(codes, 8 * i), vi_set32(255));
-        to[i] = vf_mul(vi_to_f32(bias == 0 ? code : vi_sub32(code, vi_set32(bias))), d);
+        const bool is_signed = bias == 128;
+        vi code = is_signed ? vi_right32_signed(vi_left32(codes, 24 - 8 * i), 24) : vi_right32(codes, 8 * i);
+        if (!is_signed && i < 3) code = vi_and(code, vi_set32(255));
+        to[i] = vf_mul(vi_to_f32(is_signed || bias == 0 ? code : vi_sub32(code, vi_set32(bias))), d);
     }
 }
 
@@ -255,7 +257,7 @@ ALWAYS_INLINE void scales_k(const enum layout layout, const struct rows *w, vf *
         break;
     case FORMAT_Q6_K:
         load_piece(w, 192, s);
-        UNROLL for (int i = 0; i < 4; i++) four_scales(scale + 4 * i, vi_xor(s[i], vi_set8(-128)), 128, d);
+        UNROLL for (int i = 0; i < 4; i++) four_scales(scale + 4 * i, s[i], 128, d);
         break;
     case FORMAT_TQ2_0:
         UNROLL for (int g = 0; g < 8; g++) scale[g] = d;

@@ -36,9 +36,11 @@ ALWAYS_INLINE vi vi_sub32(vi a, vi b) { return _mm256_sub_epi32(a, b); }
 ALWAYS_INLINE vi vi_right16(vi a, unsigned n) { return _mm256_srli_epi16(a, n); }
 ALWAYS_INLINE vi vi_left16(vi a, unsigned n) { return _mm256_slli_epi16(a, n); }
 ALWAYS_INLINE vi vi_right32(vi a, unsigned n) { return _mm256_srli_epi32(a, n); }
+ALWAYS_INLINE vi vi_right32_signed(vi a, unsigned n) { return _mm256_srai_epi32(a, (int)n); }
 ALWAYS_INLINE vi vi_left32(vi a, unsigned n) { return _mm256_slli_epi32(a, n); }
 ALWAYS_INLINE vi vi_where_set(vi a, vi bit, vi b) { return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(a, bit), bit), b); } /* bytes of b, or 0 */
 ALWAYS_INLINE vi vi_shuffle8(vi a, vi index) { return _mm256_shuffle_epi8(a, index); }
+ALWAYS_INLINE vi vi_halves(vi a, vi b) { return _mm256_blend_epi16(a, b, 0xaa); } /* of each dword the low half of a, the high half of b */
 ALWAYS_INLINE vi vi_low32(vi a, vi b) { return _mm256_unpacklo_epi32(a, b); }
 ALWAYS_INLINE vi vi_high32(vi a, vi b) { return _mm256_unpackhi_epi32(a, b); }
 ALWAYS_INLINE vi vi_low64(vi a, vi b) { return _mm256_unpacklo_epi64(a, b); }
@@ -61,8 +63,10 @@ ALWAYS_INLINE vf vf_from_low_f16(vi v) /* of each dword */
 }
 ALWAYS_INLINE void vf_from_both_f16(vi v, vf *low, vf *high) /* of each dword */
 {
-    *low = vf_from_low_f16(v);
-    *high = vf_from_low_f16(vi_right32(v, 16));
+    const __m256i order = _mm256_permute4x64_epi64(v, 0xd8); /* so that the shuffles, which stay within 128 bits, give the dwords as they were */
+    const __m256 a = _mm256_cvtph_ps(_mm256_castsi256_si128(order)), b = _mm256_cvtph_ps(_mm256_extracti128_si256(order, 1));
+    *low = _mm256_shuffle_ps(a, b, 0x88);
+    *high = _mm256_shuffle_ps(a, b, 0xdd);
 }
 ALWAYS_INLINE vf vf_from_bf16(const void *p) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16)); }
 

@@ -35,9 +35,11 @@ ALWAYS_INLINE vi vi_sub32(vi a, vi b) { return _mm512_sub_epi32(a, b); }
 ALWAYS_INLINE vi vi_right16(vi a, unsigned n) { return _mm512_srli_epi16(a, n); }
 ALWAYS_INLINE vi vi_left16(vi a, unsigned n) { return _mm512_slli_epi16(a, n); }
 ALWAYS_INLINE vi vi_right32(vi a, unsigned n) { return _mm512_srli_epi32(a, n); }
+ALWAYS_INLINE vi vi_right32_signed(vi a, unsigned n) { return _mm512_srai_epi32(a, n); }
 ALWAYS_INLINE vi vi_left32(vi a, unsigned n) { return _mm512_slli_epi32(a, n); }
 ALWAYS_INLINE vi vi_where_set(vi a, vi bit, vi b) { return _mm512_maskz_mov_epi8(_mm512_test_epi8_mask(a, bit), b); } /* bytes of b, or 0 */
 ALWAYS_INLINE vi vi_shuffle8(vi a, vi index) { return _mm512_shuffle_epi8(a, index); }
+ALWAYS_INLINE vi vi_halves(vi a, vi b) { return _mm512_mask_blend_epi16(0xaaaaaaaau, a, b); } /* of each dword the low half of a, the high half of b */
 ALWAYS_INLINE vi vi_low32(vi a, vi b) { return _mm512_unpacklo_epi32(a, b); }
 ALWAYS_INLINE vi vi_high32(vi a, vi b) { return _mm512_unpackhi_epi32(a, b); }
 ALWAYS_INLINE vi vi_low64(vi a, vi b) { return _mm512_unpacklo_epi64(a, b); }
