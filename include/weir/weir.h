@@ -119,6 +119,7 @@ typedef struct weir_plan_info {
     /* From the stored profile of the machine and the model's file system (weir probe), as src/memory/predict.c says. 0: unknown. */
     int64_t profile_taken;                              /* when it was measured, seconds since 1970; -1: there is none */
     double decode_predicted, decode_predicted_full;     /* tokens/s at the beginning of the context, and when it is full */
+    double decode_predicted_first;                      /* ... while the disk is faster than it stays; decode_predicted where it is not */
     double prefill_predicted;                           /* tokens/s of a first chunk of n_chunk rows */
     double decode_read_seconds, decode_compute_seconds; /* of a token at the beginning: reading alone, computing alone */
     double seconds_per_gib;                             /* of a token, saved by one more GiB of budget */

@@ -96,8 +96,13 @@ static void put_disk(struct wr_cli_out *out, const json_t *about)
     put_surface(out, disk);
     wr_cli_printf(
         out, "  1 MiB, 8 in flight: %.0f MB/s; best %.0f MB/s, ratio %.2f\n", real(disk, "rate") * 1e-6, real(disk, "ceiling") * 1e-6, real(disk, "ratio"));
-    const json_t *passes = json_object_get(about, "passes");
-    wr_cli_printf(out, "  passes over weights that are read: %.0f MB/s, ratio %.2f\n", real(passes, "rate") * 1e-6, real(passes, "ratio"));
+    if (real(disk, "first") > 0) wr_cli_printf(out, "  at first, after a pause: %.0f MB/s\n", real(disk, "first") * 1e-6);
+    const json_t *together = json_object_get(json_object_get(about, "passes"), "together");
+    wr_cli_printf(out, "  passes, over the longer of reading and computing:");
+    for (size_t i = 0; i < json_array_size(together); i++)
+        wr_cli_printf(out, "%s %.2f where reading takes %.2f of computing", i > 0 ? "," : "", 1 + real(json_array_get(together, i), "longer"),
+            real(json_array_get(together, i), "reading_over_computing"));
+    wr_cli_printf(out, "\n");
 }
 
 static void put_threads(struct wr_cli_out *out, const json_t *about)
@@ -187,7 +192,7 @@ int wr_cli_cmd_probe(struct wr_cli *cli, weir_err *err)
 {
     const struct wr_cli_args *args = &cli->args;
     char path[WR_CLI_PATH];
-    uint64_t seconds = 36;
+    uint64_t seconds = 45;
     json_t *about = NULL;
     const char *picture = args->count[WR_CLI_OUT] ? args->value[WR_CLI_OUT] : NULL;
     int code = wr_cli_no_more_arguments(cli, 1, err);

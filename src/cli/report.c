@@ -218,6 +218,9 @@ static void rates_of_plan(const struct wr_cli *cli, struct wr_cli_out *out, cons
     double ceiling = read > 0 && read < compute ? read : compute;
     wr_cli_printf(out, "decode           %.*f tokens/s predicted, %.*f with the context full\n", wr_cli_rate_places(info->decode_predicted),
         info->decode_predicted, wr_cli_rate_places(info->decode_predicted_full), info->decode_predicted_full);
+    if (info->decode_predicted_first > info->decode_predicted)
+        wr_cli_printf(out, "at first         %.*f tokens/s predicted, for some seconds: after a pause the disk is faster than it stays\n",
+            wr_cli_rate_places(info->decode_predicted_first), info->decode_predicted_first);
     wr_cli_printf(out, "bound            by %s: ", wr_cli_bound_name(info));
     if (read > 0) wr_cli_printf(out, "reading alone allows %.*f, ", wr_cli_rate_places(read), read);
     wr_cli_printf(out, "computing alone %.*f; ratio %.2f\n", wr_cli_rate_places(compute), compute, info->decode_predicted / ceiling);
@@ -277,8 +280,9 @@ void wr_cli_report_plan_json(struct wr_cli *cli, const weir_plan_info *info)
             (json_int_t)info->floor_bytes_per_token, "extents", (json_int_t)info->n_extents_streamed, "extent", (json_int_t)info->extent, "ring",
             (json_int_t)info->ring));
     wr_cli_json_add(out, "rates",
-        json_pack("{s:n, s:n, s:o, s:o, s:o, s:o, s:o}", "prefill", "decode", "prefill_predicted", wr_cli_json_rate(info->prefill_predicted),
+        json_pack("{s:n, s:n, s:o, s:o, s:o, s:o, s:o, s:o}", "prefill", "decode", "prefill_predicted", wr_cli_json_rate(info->prefill_predicted),
             "decode_predicted", wr_cli_json_rate(info->decode_predicted), "decode_predicted_full", wr_cli_json_rate(info->decode_predicted_full),
+            "decode_predicted_first", wr_cli_json_rate(info->decode_predicted_first > info->decode_predicted ? info->decode_predicted_first : 0),
             "decode_reading_alone", wr_cli_json_rate(per_second(1, info->decode_read_seconds)), "decode_computing_alone",
             wr_cli_json_rate(per_second(1, info->decode_compute_seconds))));
     wr_cli_json_add(out, "profile_taken", info->profile_taken >= 0 ? json_integer(info->profile_taken) : json_null());

@@ -26,8 +26,10 @@
 #define IN_FLIGHT_SECONDS 2.0                     /* more than the disk gives in that time is not asked of it at once */
 #define DISK_LIMIT(seconds) (5 + 0.6 * (seconds)) /* since the beginning; DISK_SHARE of the seconds are planned */
 /* Of all seconds, beyond those that writing the file takes; the rest is computing. */
-#define DISK_SHARE 0.25 /* more would use up what some disks give at their best rate for a while */
-#define PASSES_SHARE 0.09
+#define DISK_SHARE 0.22 /* more would use up what some disks give at their best rate for a while */
+#define PASSES_SHARE 0.26
+#define SETTLE_SHARE 0.03 /* reading without a pause, until the disk gives no more than it keeps */
+#define DIFFER 1.15       /* rates that far apart are two */
 
 /* What matters most first: a slow disk has no time for all. */
 static const uint32_t sizes[] = {MIB, 256 * KIB, 4 * MIB, 64 * KIB, 512 * KIB, 2 * MIB, 16 * MIB};
@@ -221,6 +223,29 @@ static int measure_surface_again(struct wr_probe *p, double share, weir_err *err
     return rc;
 }
 
+static int typical_rate(struct wr_probe *p, bool direct, double share, double *rate, weir_err *err)
+{
+    return wr_probe_disk(p, p->uring ? "uring" : "pread", direct, TYPICAL_BYTES, TYPICAL_DEPTH, wr_probe_seconds(p, share), rate, err);
+}
+
+/* Some disks are faster for a while: what they give first and, at the end, what they keep. The surface lies between both. */
+static int measure_first(struct wr_probe *p, bool direct, weir_err *err)
+{
+    int rc = typical_rate(p, direct, SETTLE_SHARE / 4, &p->first_rate, err);
+    double rate;
+    for (int i = 0; i < 3 && rc == 0; i++) {
+        rc = wr_probe_step(p, err);
+        if (rc == 0) rc = typical_rate(p, direct, SETTLE_SHARE / 4, &rate, err);
+    }
+    return rc;
+}
+
+static void compare_first(struct wr_probe *p, bool direct)
+{
+    const double kept = wr_profile_disk_rate(p->profile, "auto", direct, TYPICAL_BYTES, TYPICAL_DEPTH);
+    if (direct && kept > 0 && p->first_rate > DIFFER * kept) p->profile->disk_first = p->first_rate / kept;
+}
+
 /* Each point twice. */
 static uint32_t surface_steps(const struct wr_probe *p, bool direct)
 {
@@ -265,14 +290,17 @@ static int run(struct wr_probe *p, weir_err *err)
     const bool direct = is_direct(p);
     const double share = DISK_SHARE / surface_steps(p, direct);
     p->share_left = 1;
-    int rc = measure_surface(p, direct, share, err);
-    p->phase = "memory and compute";
+    p->phase = "disk";
+    int rc = direct ? measure_first(p, direct, err) : 0;
+    if (rc == 0) rc = measure_surface(p, direct, share, err);
     if (rc == 0) rc = wr_probe_compute_open(p, err);
-    if (rc == 0) rc = wr_probe_compute_run(p, 1 - DISK_SHARE - PASSES_SHARE, err);
     p->phase = "passes";
     if (rc == 0) rc = wr_probe_passes(p, direct, PASSES_SHARE, err);
+    p->phase = "memory and compute";
+    if (rc == 0) rc = wr_probe_compute_run(p, 1 - DISK_SHARE - PASSES_SHARE - (direct ? SETTLE_SHARE : 0), err);
     wr_probe_compute_close(p);
     if (rc == 0) rc = measure_surface_again(p, share, err);
+    if (rc == 0) compare_first(p, direct);
     return rc;
 }
 

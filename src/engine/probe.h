@@ -7,15 +7,15 @@
 #include "engine/engine.h"
 #include "engine/tools.h"
 
-#define WR_PROBE_K 4096u    /* elements of a row, ... */
-#define WR_PROBE_ROWS 4096u /* ... rows of a matrix, as in a model of 8 B weights, ... */
-#define WR_PROBE_M 256u     /* ... and rows of a prefill chunk */
+#define WR_PROBE_K WR_PROFILE_LONG /* elements of a row, ... */
+#define WR_PROBE_ROWS 4096u        /* ... rows of a matrix, as in a model of 8 B weights, ... */
+#define WR_PROBE_M 256u            /* ... and rows of a prefill chunk */
 #define WR_PROBE_HEAD_DIM 128u
 #define WR_PROBE_GROUP 4u /* query heads that share a head of keys and values */
 /* The pager's requests, and as many as it has in flight: the point of the disk's surface that one number stands for. */
 #define WR_PROBE_TYPICAL_BYTES (1u << 20)
 #define WR_PROBE_TYPICAL_DEPTH 8
-/* The ring of measured passes, as of a small budget. */
+/* The ring of passes that are measured, as of a small budget. */
 #define WR_PROBE_PASS_BYTES (512u << 10)
 #define WR_PROBE_PASS_DEPTH 16u
 
@@ -47,7 +47,7 @@ struct wr_probe {
     uint64_t data_bytes, bytes_read, bytes_written;
     uint64_t memory_bytes; /* that the probe may take */
     bool uring;
-    double pass_rate, pass_alone; /* bytes/s of passes that read everything, and of the same reads alone */
+    double first_rate; /* of the disk, bytes/s, before much was read */
     uint64_t begin_ns;
     uint32_t n_left_out;            /* points of the disk's surface */
     const char *phase;              /* for the progress */
@@ -68,8 +68,14 @@ void wr_probe_compute_close(struct wr_probe *);
 int wr_probe_compute_run(struct wr_probe *, double share, weir_err *);
 /* Reads of the file, for so long: bytes/s. */
 int wr_probe_disk(struct wr_probe *, const char *engine, bool direct, uint32_t bytes, uint32_t depth, double seconds, double *rate, weir_err *);
-/* Measures profile.handover_seconds and pass_rate, with an open compute part. */
+/* Of so much memory, what passes take. */
+uint64_t wr_probe_pass_memory(uint64_t memory_bytes);
+/* What passes tell of the profile; with an open compute part. */
 int wr_probe_passes(struct wr_probe *, bool direct, double share, weir_err *);
+/* Seconds of products of one row with all Q4_0 weights there, of WR_PROBE_K elements a row, matrix by matrix. */
+double wr_probe_products(struct wr_probe *, uint32_t team, const uint8_t *weights, uint64_t bytes);
+/* Seconds that the threads take to start and to meet again, at best. */
+double wr_probe_meeting(struct wr_probe *, uint32_t team);
 void wr_probe_sample(struct wr_probe_samples *, double value);
 /* The value that so many tenths of the samples do not reach. 0: there are none. */
 double wr_probe_decile(const struct wr_probe_samples *, uint32_t tenths);

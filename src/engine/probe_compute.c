@@ -15,14 +15,13 @@ enum {
     LEAST_RUNS = 3,
     LEAST_ITEM_BYTES = 32 << 10, /* as in a plan: a 64th of a matrix, from ... */
     MOST_ITEM_BYTES = 256 << 10, /* ... to */
-    SMALL_ROWS = 256,            /* of a matrix of some hundred KB, as small models have */
     CACHED_BYTES = 64 << 20,     /* of weights that the largest caches hold */
     ELEMENTS_RUNS = 16,
     LEAST_WEIGHTS = 16 << 20,
     UNCACHED_BYTES = 512 << 20, /* more than any cache holds */
     FILL_ROWS = 32,             /* rows of a format that differ; they come again and again */
     SPAN_TILES = WR_SPAN / WR_TILE,
-    ROUNDS = 2, /* of everything, some seconds apart: the better is what less disturbed */
+    ROUNDS = 2, /* of everything, some seconds apart */
 };
 #define STEADY_SECONDS 0.01 /* in less, the first runs, which wake sleeping threads, are too many of all */
 #define RUN_SECONDS 0.002   /* at least, where a whole matrix allows it */
@@ -75,7 +74,8 @@ int wr_probe_compute_open(struct wr_probe *p, weir_err *err)
     const uint32_t n_threads = p->profile->threads[p->profile->n_threads - 1];
     const uint64_t x_bytes = (uint64_t)WR_PROBE_M * WR_PROBE_K * sizeof(float), y_bytes = (uint64_t)WR_PROBE_M * WR_PROBE_ROWS * sizeof(float);
     c->member_bytes = member_bytes();
-    const uint64_t beside = x_bytes + y_bytes + act_bytes(false) + act_bytes(true) + c->member_bytes * n_threads + 16 * WR_ARENA_ALIGN;
+    const uint64_t own = x_bytes + y_bytes + act_bytes(false) + act_bytes(true) + c->member_bytes * n_threads + 16 * WR_ARENA_ALIGN,
+                   beside = own + wr_probe_pass_memory(p->memory_bytes);
     if (p->memory_bytes < beside + LEAST_WEIGHTS)
         return wr_err(err, WEIR_E_BUDGET, "%llu bytes of memory may be taken, %u threads need %llu; free memory or raise the limit",
             (unsigned long long)p->memory_bytes, n_threads, (unsigned long long)(beside + LEAST_WEIGHTS));
@@ -85,10 +85,9 @@ int wr_probe_compute_open(struct wr_probe *p, weir_err *err)
             "half of the available memory holds %llu MiB of weights; caches may hold a part of less than %u, so that rates of memory are "
             "too high; free memory or raise the limit",
             (unsigned long long)(c->weights_bytes >> 20), UNCACHED_BYTES >> 20);
-    int rc = wr_arena_open(&c->arena, beside + c->weights_bytes, err);
+    int rc = wr_arena_open(&c->arena, own + c->weights_bytes, err);
     if (rc < 0)
-        return wr_err(
-            err, rc, "the system refused %llu bytes to compute with; free memory or raise its limit", (unsigned long long)(beside + c->weights_bytes));
+        return wr_err(err, rc, "the system refused %llu bytes to compute with; free memory or raise its limit", (unsigned long long)(own + c->weights_bytes));
     c->weights = take(p, c->weights_bytes, err);
     c->x = take(p, x_bytes, err);
     c->y = take(p, y_bytes, err);
@@ -108,7 +107,7 @@ void wr_probe_compute_close(struct wr_probe *p)
 
 /* ---- weights --------------------------------------------------------------------------- */
 
-static size_t row_bytes_of(const struct wr_quant *quant) { return WR_PROBE_K / quant->block_elems * quant->block_bytes; }
+static size_t row_bytes_of(const struct wr_quant *quant, uint32_t k) { return k / quant->block_elems * quant->block_bytes; }
 
 struct filling {
     uint8_t *to;
@@ -126,11 +125,11 @@ static void fill_member(void *arg, uint32_t member, uint32_t n_members)
 static void fill(struct wr_probe *p, const struct wr_quant *quant)
 {
     struct wr_probe_compute *c = &p->compute;
-    const struct filling f = {c->weights, FILL_ROWS * row_bytes_of(quant), c->weights_bytes};
+    const struct filling f = {c->weights, FILL_ROWS * row_bytes_of(quant, WR_PROBE_K), c->weights_bytes};
     float *row = c->y;
     for (uint32_t r = 0; r < FILL_ROWS; r++) {
         fill_random(row, WR_PROBE_K, 2 + r);
-        quant->encode(row, c->weights + r * row_bytes_of(quant), WR_PROBE_K);
+        quant->encode(row, c->weights + r * row_bytes_of(quant, WR_PROBE_K), WR_PROBE_K);
     }
     wr_team_run(c->team[p->profile->n_threads - 1], fill_member, (void *)&f);
     c->at = 0;
@@ -239,20 +238,16 @@ static double middle(struct wr_probe *p, uint32_t team, const struct wr_probe_sa
     return rate;
 }
 
-/* A run over the next `bytes` of the first set_bytes weights, from the front again where they end; of all weights, from where the last measurement ended,
- * which is what caches dropped first, and without those at the front, which they hold. */
-static void move(struct job *j, size_t *at, size_t bytes, size_t set_bytes)
+/* A run over the next `bytes` of the weights, from where the last measurement ended, which is what caches dropped first, and without those at the front, which
+ * they hold. */
+static void move(struct job *j, size_t bytes)
 {
     struct wr_probe_compute *c = &j->p->compute;
-    const bool all = set_bytes == c->weights_bytes;
-    const size_t front = all && set_bytes >= CACHED_BYTES + bytes ? CACHED_BYTES : 0;
-    if (all) at = &c->at;
-    if (*at < front || *at + bytes > set_bytes) *at = front;
-    j->memory = c->weights + *at;
-    *at += bytes;
+    const size_t front = c->weights_bytes >= CACHED_BYTES + bytes ? CACHED_BYTES : 0;
+    if (c->at < front || c->at + bytes > c->weights_bytes) c->at = front;
+    j->memory = c->weights + c->at;
+    c->at += bytes;
 }
-
-static size_t cached_bytes(const struct wr_probe *p) { return CACHED_BYTES < p->compute.weights_bytes ? CACHED_BYTES : p->compute.weights_bytes; }
 
 /* Where a run takes long, as at the level scalar, one is enough once the time is over. */
 static uint32_t least_runs(const struct wr_probe *p) { return wr_probe_late(p) ? 1 : LEAST_RUNS; }
@@ -266,45 +261,43 @@ static void cut(struct job *j)
     j->n_items = (j->n_rows + j->item_rows - 1) / j->item_rows;
 }
 
-struct what { /* products of up to `rows` rows with weights that lie in the first set_bytes */
+struct what { /* products of up to as many elements as WR_PROBE_ROWS rows of WR_PROBE_K have */
     const struct wr_quant *quant;
     const struct wr_act *act;
-    uint32_t rows;
-    size_t set_bytes;
 };
 
 /* Weights or multiply-adds x 2 a second of products in the middle run. Matrices grow until a run takes RUN_SECONDS. */
 static double products(struct wr_probe *p, uint32_t team, const struct what *what, double seconds)
 {
     struct wr_probe_compute *c = &p->compute;
-    struct job j = {.p = p, .quant = what->quant, .act = what->act, .row_bytes = row_bytes_of(what->quant)};
-    const uint32_t n_threads = p->profile->threads[team], fit = (uint32_t)(what->set_bytes / j.row_bytes);
-    const uint32_t most = fit < what->rows ? fit : what->rows;
+    struct job j = {.p = p, .quant = what->quant, .act = what->act, .row_bytes = row_bytes_of(what->quant, what->act->k)};
+    const uint32_t n_threads = p->profile->threads[team], fit = (uint32_t)(c->weights_bytes / j.row_bytes);
+    const uint32_t rows = (uint32_t)((uint64_t)WR_PROBE_ROWS * WR_PROBE_K / what->act->k), most = fit < rows ? fit : rows;
     struct wr_probe_samples s = {.n = 0};
     double spent = 0;
-    size_t at = 0;
     j.n_rows = 64 * n_threads < most ? 64 * n_threads : most;
     while ((spent < seconds || s.n < least_runs(p)) && !wr_probe_cancelled(p)) {
         cut(&j);
-        move(&j, &at, j.n_rows * j.row_bytes, what->set_bytes);
+        move(&j, j.n_rows * j.row_bytes);
         const double t = seconds_of(c->team[team], product_member, &j);
         spent += t;
         if (t < RUN_SECONDS && j.n_rows < most) {
             j.n_rows = 4 * j.n_rows < most ? 4 * j.n_rows : most;
             s.n = 0;
         } else {
-            wr_probe_sample(&s, (double)j.n_rows * WR_PROBE_K / t);
+            wr_probe_sample(&s, (double)j.n_rows * what->act->k / t);
         }
     }
     return middle(p, team, &s, spent);
 }
 
-/* One row: bytes of weights a second. */
-static double decode_rate(struct wr_probe *p, uint32_t team, const struct wr_quant *quant, bool precise, uint32_t rows, size_t set_bytes, double seconds)
+/* One row of activations, k elements: bytes of weights a second. */
+static double decode_rate(struct wr_probe *p, uint32_t team, const struct wr_quant *quant, bool precise, uint32_t k, double seconds)
 {
     struct wr_act one = p->compute.act[precise];
     one.m = 1;
-    const struct what what = {quant, &one, rows, set_bytes};
+    one.k = k;
+    const struct what what = {quant, &one};
     return products(p, team, &what, seconds) * quant->block_bytes / quant->block_elems;
 }
 
@@ -317,10 +310,9 @@ static double attention(struct wr_probe *p, uint32_t team, uint32_t n_q, double 
     const uint32_t fit = (uint32_t)(c->weights_bytes / span), wanted = 2 * p->profile->threads[team], n_spans = wanted < fit ? wanted : fit;
     struct wr_probe_samples s = {.n = 0};
     double spent = 0;
-    size_t at = 0;
     j.n_items = n_q < WR_TILE_MAX_Q ? n_spans : n_spans * (WR_PROBE_M / WR_TILE_MAX_Q);
     while ((spent < seconds || s.n < least_runs(p)) && !wr_probe_cancelled(p)) {
-        move(&j, &at, n_spans * span, c->weights_bytes);
+        move(&j, n_spans * span);
         const double t = seconds_of(c->team[team], attend_member, &j);
         spent += t;
         wr_probe_sample(&s, (double)n_spans * (double)span / t);
@@ -328,7 +320,7 @@ static double attention(struct wr_probe *p, uint32_t team, uint32_t n_q, double 
     return middle(p, team, &s, spent);
 }
 
-static double meeting_seconds(struct wr_probe *p, uint32_t team)
+double wr_probe_meeting(struct wr_probe *p, uint32_t team)
 {
     struct job j = {.p = p};
     struct wr_probe_samples s = {.n = 0};
@@ -368,11 +360,18 @@ static uint32_t n_formats(void) /* with the number of activation widths of each 
     return n;
 }
 
-enum { SHARES_OF_TEAM = 15, SHARES_OF_FORMAT = 4 };
+enum { SHARES_OF_TEAM = 14, SHARES_OF_FORMAT = 4 };
 
+/* Of a ceiling what less disturbed. */
 static void better(double *best, double rate)
 {
     if (rate > *best) *best = rate;
+}
+
+/* Of what passes will see the mean, for memory that is shared has better and worse times. */
+static void mean(double *of, double rate)
+{
+    if (rate > 0) *of = *of > 0 ? 2 / (1 / *of + 1 / rate) : rate;
 }
 
 static int measure_team(struct wr_probe *p, uint32_t t, double share, weir_err *err)
@@ -381,40 +380,48 @@ static int measure_team(struct wr_probe *p, uint32_t t, double share, weir_err *
     struct wr_team *team = p->compute.team[t];
     better(&to->read[t], wr_ceiling_read(p->kernels, p->compute.weights, p->compute.weights_bytes, team, wr_probe_seconds(p, 2 * share)));
     int rc = wr_probe_step(p, err);
-    if (rc == 0 && t == 0) better(&to->activate, activate_rate(p, wr_probe_seconds(p, share)));
+    if (rc == 0 && t == 0) mean(&to->activate, activate_rate(p, wr_probe_seconds(p, share)));
     if (rc == 0) better(&to->fma[t], wr_ceiling_mix(p->kernels, WR_MIX_FMA, NULL, false, team, wr_probe_seconds(p, share)));
     if (rc == 0) rc = wr_probe_step(p, err);
     if (rc == 0) better(&to->int8[t], wr_ceiling_mix(p->kernels, WR_MIX_INT8, NULL, false, team, wr_probe_seconds(p, share)));
     if (rc == 0) rc = wr_probe_step(p, err);
     if (rc == 0) better(&to->int16[t], wr_ceiling_mix(p->kernels, WR_MIX_INT16, NULL, true, team, wr_probe_seconds(p, share)));
     if (rc == 0) rc = wr_probe_step(p, err);
-    if (rc == 0) better(&to->attend[t], attention(p, t, WR_PROBE_GROUP, wr_probe_seconds(p, share)));
+    if (rc == 0) mean(&to->attend[t], attention(p, t, WR_PROBE_GROUP, wr_probe_seconds(p, share)));
     if (rc == 0) rc = wr_probe_step(p, err);
     /* With every query an element, of two bytes, is multiplied and added once, which counts as two. */
-    if (rc == 0) better(&to->attend_many[t], attention(p, t, WR_TILE_MAX_Q, wr_probe_seconds(p, share)) * WR_PROBE_M);
+    if (rc == 0) mean(&to->attend_many[t], attention(p, t, WR_TILE_MAX_Q, wr_probe_seconds(p, share)) * WR_PROBE_M);
     return rc == 0 ? wr_probe_step(p, err) : rc;
+}
+
+double wr_probe_products(struct wr_probe *p, uint32_t team, const uint8_t *weights, uint64_t bytes)
+{
+    const size_t row_bytes = row_bytes_of(&wr_quant_q4_0, WR_PROBE_K), matrix = row_bytes * WR_PROBE_ROWS < bytes ? row_bytes * WR_PROBE_ROWS : bytes;
+    struct wr_act one = p->compute.act[0];
+    struct job j = {.p = p, .quant = &wr_quant_q4_0, .act = &one, .row_bytes = row_bytes, .n_rows = (uint32_t)(matrix / row_bytes)};
+    double took = 0;
+    one.m = 1;
+    cut(&j);
+    for (uint64_t at = 0; at + matrix <= bytes && !wr_probe_cancelled(p); at += matrix) {
+        j.memory = weights + at;
+        took += seconds_of(p->compute.team[team], product_member, &j);
+    }
+    return took;
 }
 
 /* The mean rate of a set of weights that is used in turn, of Q4_0, after it was used once: caches hold a part of it, which is fast, and the rest is not. */
 static double set_rate(struct wr_probe *p, uint32_t t, size_t set_bytes, double seconds)
 {
-    const size_t row_bytes = row_bytes_of(&wr_quant_q4_0), bytes = row_bytes * WR_PROBE_ROWS < set_bytes ? row_bytes * WR_PROBE_ROWS : set_bytes;
-    struct wr_act one = p->compute.act[0];
-    struct job j = {.p = p, .quant = &wr_quant_q4_0, .act = &one, .row_bytes = row_bytes, .n_rows = (uint32_t)(bytes / row_bytes)};
-    double mean = 0, spent = 0;
-    one.m = 1;
-    cut(&j);
+    const size_t row_bytes = row_bytes_of(&wr_quant_q4_0, WR_PROBE_K), matrix = row_bytes * WR_PROBE_ROWS, whole = set_bytes < matrix ? row_bytes : matrix;
+    double used = 0, took = 0, spent = 0;
     for (uint32_t cycle = 0; (cycle < 2 || spent < seconds) && !wr_probe_cancelled(p); cycle++) {
-        double took = 0, used = 0;
-        for (size_t at = 0; at + bytes <= set_bytes && !wr_probe_cancelled(p); at += bytes) {
-            j.memory = p->compute.weights + at;
-            took += seconds_of(p->compute.team[t], product_member, &j);
-            used += (double)bytes;
-        }
-        spent += took;
-        if (cycle > 0 && used > mean * took) mean = used / took;
+        const double now = wr_probe_products(p, t, p->compute.weights, set_bytes);
+        spent += now;
+        if (cycle == 0) continue;
+        took += now;
+        used += (double)(set_bytes / whole * whole);
     }
-    return mean;
+    return took > 0 ? used / took : 0;
 }
 
 static int measure_sets(struct wr_probe *p, uint32_t t, double share, weir_err *err)
@@ -426,45 +433,26 @@ static int measure_sets(struct wr_probe *p, uint32_t t, double share, weir_err *
     for (uint64_t bytes = CACHED_BYTES < all ? CACHED_BYTES : all; rc == 0; bytes = 2 * bytes < all / 4 * 3 ? 2 * bytes : all) {
         struct wr_profile_set *set = &to->set[to->n_sets++];
         set->bytes = bytes;
-        better(&set->rate[t], set_rate(p, t, bytes, wr_probe_seconds(p, share)));
+        mean(&set->rate[t], set_rate(p, t, bytes, wr_probe_seconds(p, share)));
         rc = wr_probe_step(p, err);
         if (bytes == all || to->n_sets == WR_PROFILE_SETS) break;
     }
     return rc;
 }
 
-/* What a product of a small matrix takes beyond its bytes at the rate of large ones: the threads meet, begin with nothing fetched ahead, and end one after
- * the other. */
-static void measure_stage(struct wr_probe *p, uint32_t t, double share)
-{
-    struct wr_profile *to = p->profile;
-    const struct wr_quant *quant = &wr_quant_q4_0;
-    const size_t sets[] = {p->compute.weights_bytes, cached_bytes(p)};
-    double *stage[] = {&to->stage_seconds[t], &to->stage_cached_seconds[t]};
-    const double least = meeting_seconds(p, t);
-    for (int i = 0; i < 2; i++) {
-        const double large = decode_rate(p, t, quant, false, WR_PROBE_ROWS, sets[i], wr_probe_seconds(p, share / 2));
-        const double small = decode_rate(p, t, quant, false, SMALL_ROWS, sets[i], wr_probe_seconds(p, share / 2));
-        const double more = (double)(SMALL_ROWS * row_bytes_of(quant)) * (1 / small - 1 / large), seconds = more > least ? more : least;
-        if (*stage[i] == 0 || seconds < *stage[i]) *stage[i] = seconds;
-    }
-}
-
 static int measure_format(struct wr_probe *p, struct wr_profile_format *f, const struct wr_quant *quant, double share, weir_err *err)
 {
-    const size_t all = p->compute.weights_bytes, cached = cached_bytes(p);
-    const struct what many = {quant, &p->compute.act[f->precise], WR_PROBE_ROWS, all};
+    const struct what many = {quant, &p->compute.act[f->precise]};
     int rc = 0;
     for (uint32_t t = 0; t < p->profile->n_threads && rc == 0; t++) {
         better(&f->mix[t], wr_ceiling_mix(p->kernels, WR_MIX_FORMAT, quant, f->precise, p->compute.team[t], wr_probe_seconds(p, share)));
         rc = wr_probe_step(p, err);
-        if (rc == 0) better(&f->decode[t], decode_rate(p, t, quant, f->precise, WR_PROBE_ROWS, all, wr_probe_seconds(p, share)));
-        if (rc == 0) better(&f->decode_cached[t], decode_rate(p, t, quant, f->precise, WR_PROBE_ROWS, cached, wr_probe_seconds(p, share)));
+        if (rc == 0) mean(&f->decode[t], decode_rate(p, t, quant, f->precise, WR_PROBE_K, wr_probe_seconds(p, share)));
+        if (rc == 0) mean(&f->decode_short[t], decode_rate(p, t, quant, f->precise, WR_PROFILE_SHORT, wr_probe_seconds(p, share)));
         if (rc == 0) rc = wr_probe_step(p, err);
-        if (rc == 0) better(&f->prefill[t], products(p, t, &many, wr_probe_seconds(p, share)) * 2 * WR_PROBE_M);
+        if (rc == 0) mean(&f->prefill[t], products(p, t, &many, wr_probe_seconds(p, share)) * 2 * WR_PROBE_M);
         if (rc == 0) rc = wr_probe_step(p, err);
         if (rc == 0 && quant->id == WR_TYPE_Q4_0 && !f->precise) rc = measure_sets(p, t, share, err);
-        if (rc == 0 && quant->id == WR_TYPE_Q4_0 && !f->precise) measure_stage(p, t, share);
     }
     return rc;
 }

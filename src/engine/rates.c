@@ -62,6 +62,7 @@ void wr_plan_predict(weir_plan *p)
     in.n_rows = in.n_logits = 1;
     wr_predict(&out, &in);
     info->decode_predicted = per_second(1, out.seconds);
+    info->decode_predicted_first = per_second(1, out.first_seconds);
     info->decode_predicted_full = per_second(1, pass_seconds(p, info->n_ctx - 1, 1, 1));
     info->prefill_predicted = per_second(info->n_chunk, pass_seconds(p, 0, info->n_chunk, 1));
     info->decode_read_seconds = out.read_seconds;

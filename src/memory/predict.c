@@ -2,25 +2,24 @@
 /*
  * What a pass will take, from what was measured of the machine.
  *
- * R, reading: the pass's extents, and blocks of keys and values, at the disk's rate for their size and the ring's depth, and the hand-over of each between
- * disk and compute.
+ * R, reading: the pass's extents, and blocks of keys and values, at the disk's rate for their size and the ring's depth.
  * C, computing: every weight at its format's rate, keys and values, the stages' beginnings and ends, what one thread does between them, and the embedding
  * rows, which compute waits for. How fast weights come depends on how many a pass uses: of few the caches hold a part from pass to pass.
- * The tape is spread evenly over the pass and runs on into the next one, so both work at the same time, and the longer of the two is the pass.
+ * The tape is spread evenly over the pass and runs on into the next one, so both work at the same time, as far as the machine lets them: the pass is the longer
+ * of the two and, on top, what passes with the same ratio of both took longer when they were measured.
  */
 #include "base/num.h"
 #include "memory/pager.h"
 #include "memory/profile.h"
 
 #define GIB 1073741824.0
-/* Of the profile's products, which lease no work items: 0.86 to 0.97 for weights of 100 to 500 MB on a Xeon of 2 CPUs. */
-#define COMPUTE_IN_A_PASS 0.93
 #define MANY_ROWS 256 /* of the profile's prefill and attend_many */
 
 struct machine { /* the profile, for one number of threads */
     const struct wr_predict_input *in;
-    double read, attend, attend_many;
+    double read, attend, attend_many, in_pass;
     double memory; /* of the weights that a pass uses, the share that comes from memory: 0, as of the smallest set, to 1, as of the largest */
+    double cached; /* the time that they take, over that of weights from memory */
     bool missing;  /* something that was asked for was not measured */
 };
 
@@ -57,7 +56,7 @@ static double extents_seconds(struct machine *m)
     const struct wr_plan *plan = m->in->plan;
     uint32_t n = plan->n_tape - (m->in->n_logits > 0 ? 0 : plan->n_tape_head), bytes = 0,
              depth = plan->n_slots < WR_PAGER_DEPTH ? plan->n_slots : WR_PAGER_DEPTH;
-    double seconds = n * m->in->profile->handover_seconds, rate = 0;
+    double seconds = 0, rate = 0;
     for (uint32_t i = 0; i < n; i++) {
         const struct wr_extent *e = &plan->extents[plan->tape[i]];
         if (e->bytes != bytes) rate = disk_rate(m, bytes = e->bytes, depth);
@@ -72,7 +71,7 @@ static double kv_seconds(struct machine *m)
     const struct wr_plan *plan = m->in->plan;
     const double n = plan->spilled ? (double)wr_kv_layout_streamed(&plan->kv, m->in->position) : 0;
     if (n == 0) return 0;
-    return n * m->in->profile->handover_seconds + per(m, n * (double)plan->kv.block_bytes, disk_rate(m, plan->kv.block_bytes, plan->kv.n_ring));
+    return per(m, n * (double)plan->kv.block_bytes, disk_rate(m, plan->kv.block_bytes, plan->kv.n_ring));
 }
 
 /* Embedding rows that are not in memory: compute begins with them. */
@@ -91,8 +90,9 @@ static uint32_t rows_of(const struct wr_predict_input *in, const struct wr_weigh
 }
 
 /* Between the sets that were measured by the logarithm of their bytes, in the time that a byte takes. */
-static double memory_share(const struct wr_predict_input *in)
+static void know_caches(struct machine *m)
 {
+    const struct wr_predict_input *in = m->in;
     const struct wr_profile *p = in->profile;
     double bytes = 0, before_bytes = 0, before = 0, least = 0, at = 0;
     for (uint32_t i = 0; i < in->plan->n_weights; i++)
@@ -104,14 +104,20 @@ static double memory_share(const struct wr_predict_input *in)
         before_bytes = set;
         before = t;
     }
-    if (before <= least) return 1; /* no cache is seen */
-    return at <= least ? 0 : at >= before ? 1 : (at - least) / (before - least);
+    m->memory = m->cached = 1;
+    if (before <= least) return; /* no cache is seen */
+    m->memory = at <= least ? 0 : at >= before ? 1 : (at - least) / (before - least);
+    m->cached = (least + m->memory * (before - least)) / before;
 }
 
-/* Seconds a byte, or whatever the rates count, between the two. */
-static double mixed(struct machine *m, double cached, double uncached)
+/* Seconds of one row with a weight that comes from memory. A short row takes more for its bytes, by the same time a row, which both measured lengths tell. */
+static double one_row(struct machine *m, const struct wr_profile_format *f, const struct wr_weight *w)
 {
-    return cached > 0 ? (1 - m->memory) / cached + per(m, m->memory, uncached) : per(m, 1, uncached);
+    const struct wr_profile *p = m->in->profile;
+    const double least = per(m, 1, at_threads(p, f->decode, m->in->n_threads)), rate = at_threads(p, f->decode_short, m->in->n_threads);
+    const double more = rate > 0 ? 1 / rate - least : 0, k = (double)w->tensor->ne[0];
+    const double share = k < WR_PROFILE_LONG ? (WR_PROFILE_LONG / k - 1) / ((double)WR_PROFILE_LONG / WR_PROFILE_SHORT - 1) : 0;
+    return (double)w->tensor->bytes * (least + (more > 0 ? more * share : 0)) / m->in_pass;
 }
 
 struct parts { /* of computing: in all, and what memory and arithmetic alone would take */
@@ -131,15 +137,15 @@ static void add_weight(struct machine *m, const struct wr_weight *w, struct part
         return;
     }
     double bytes = (double)w->tensor->bytes, flops = 2 * (double)w->tensor->ne[0] * (double)w->tensor->n_rows;
-    double one = bytes / COMPUTE_IN_A_PASS * mixed(m, at_threads(p, f->decode_cached, m->in->n_threads), at_threads(p, f->decode, m->in->n_threads));
+    const double mix = at_threads(p, f->mix, m->in->n_threads), arithmetic = mix > 0 ? flops / mix : 0, uncached = one_row(m, f, w);
+    const double least = arithmetic < uncached ? arithmetic : uncached, one = uncached * m->cached > least ? uncached * m->cached : least;
     to->seconds += one;
     if (rows > 1) {
-        double many = per(m, MANY_ROWS * flops, COMPUTE_IN_A_PASS * at_threads(p, f->prefill, m->in->n_threads));
+        double many = per(m, MANY_ROWS * flops, at_threads(p, f->prefill, m->in->n_threads));
         if (many > one) to->seconds += (rows - 1) * (many - one) / (MANY_ROWS - 1);
     }
     to->memory += per(m, bytes, m->read);
-    double mix = at_threads(p, f->mix, m->in->n_threads);
-    if (mix > 0) to->arithmetic += rows * flops / mix;
+    to->arithmetic += rows * arithmetic;
 }
 
 /* Keys that the pass's rows see in a layer, summed up; and that any of them sees. */
@@ -178,7 +184,24 @@ static double stages_seconds(const struct machine *m)
     return in->n_stages * stage + (p->activate > 0 ? elements / p->activate : 0);
 }
 
-static double longer(double read, double compute) { return read > compute ? read : compute; }
+/* Between the ratios that were measured by their logarithm. Beyond them: of little reading proportionally less is lost, of much the same share. */
+static double together(const struct wr_profile *p, double read, double compute)
+{
+    const double longer = read > compute ? read : compute, ratio = compute > 0 ? read / compute : 0;
+    const struct wr_profile_together *below = NULL, *above = NULL;
+    for (uint32_t i = 0; i < p->n_together && above == NULL; i++) {
+        if (p->together[i].ratio <= ratio) below = &p->together[i];
+        if (p->together[i].ratio > ratio) above = &p->together[i];
+    }
+    double more = 0;
+    if (below != NULL && above != NULL)
+        more = below->more + (above->more - below->more) * wr_ln(ratio / below->ratio) / wr_ln(above->ratio / below->ratio);
+    else if (below != NULL)
+        more = below->more;
+    else if (above != NULL)
+        more = above->more * ratio / above->ratio;
+    return longer * (1 + more);
+}
 
 void wr_predict(struct wr_prediction *out, const struct wr_predict_input *in)
 {
@@ -187,9 +210,11 @@ void wr_predict(struct wr_prediction *out, const struct wr_predict_input *in)
         .read = at_threads(p, p->read, in->n_threads),
         .attend = at_threads(p, p->attend, in->n_threads),
         .attend_many = at_threads(p, p->attend_many, in->n_threads),
-        .memory = memory_share(in)};
+        .in_pass = at_threads(p, p->in_pass, in->n_threads)};
     struct parts compute = {0};
     *out = (struct wr_prediction){0};
+    if (m.in_pass <= 0) m.in_pass = 1;
+    know_caches(&m);
     for (uint32_t i = 0; i < in->plan->n_weights; i++) add_weight(&m, &in->plan->weights[i], &compute);
     add_attention(&m, in->n_layer - in->n_local, UINT32_MAX, &compute);
     add_attention(&m, in->n_local, in->window, &compute);
@@ -198,10 +223,12 @@ void wr_predict(struct wr_prediction *out, const struct wr_predict_input *in)
     if (m.missing) return;
     out->read_seconds = read;
     out->compute_seconds = compute.seconds;
-    out->seconds = longer(read, compute.seconds);
+    out->seconds = out->first_seconds = together(p, read, compute.seconds);
+    if (p->disk_first > 1) out->first_seconds = together(p, read / p->disk_first, compute.seconds);
     out->bound = read > compute.seconds ? WR_BOUND_DISK : compute.memory > compute.arithmetic ? WR_BOUND_MEMORY : WR_BOUND_COMPUTE;
     if (in->plan->streamed == 0) return;
     double more = (double)in->plan->streamed < GIB ? (double)in->plan->streamed : GIB;
     double left = read * (1 - more / (double)in->plan->streamed);
-    out->seconds_per_gib = (out->seconds - longer(left, compute.seconds)) * GIB / more;
+    const double saved = out->seconds - together(p, left, compute.seconds);
+    out->seconds_per_gib = saved > 0 ? saved * GIB / more : 0;
 }

@@ -8,7 +8,7 @@
 #include "base/team.h"
 #include "io/io.h"
 
-#define FIRST_LINE "weir-profile 2"
+#define FIRST_LINE "weir-profile 3"
 #define LARGEST UINT64_C(1000000000000000000) /* of any number: far beyond what there is, and its sums fit */
 
 /* "key threads value": a measurement for a number of threads. */
@@ -25,6 +25,7 @@ static const struct {
     {"attend_many", offsetof(struct wr_profile, attend_many), 1},
     {"stage_ns", offsetof(struct wr_profile, stage_seconds), 1e-9},
     {"stage_cached_ns", offsetof(struct wr_profile, stage_cached_seconds), 1e-9},
+    {"in_pass_thousandths", offsetof(struct wr_profile, in_pass), 1e-3},
 };
 /* "key format int8|int16 threads value" */
 static const struct {
@@ -32,7 +33,7 @@ static const struct {
     size_t member;
 } by_format[] = {
     {"decode", offsetof(struct wr_profile_format, decode)},
-    {"decode_cached", offsetof(struct wr_profile_format, decode_cached)},
+    {"decode_short", offsetof(struct wr_profile_format, decode_short)},
     {"prefill", offsetof(struct wr_profile_format, prefill)},
     {"mix", offsetof(struct wr_profile_format, mix)},
 };
@@ -54,7 +55,7 @@ static const struct {
 } numbers_alone[] = {
     {"steady_thousandths", offsetof(struct wr_profile, steady), 1e-3, 1000},
     {"activate", offsetof(struct wr_profile, activate), 1, LARGEST},
-    {"handover_ns", offsetof(struct wr_profile, handover_seconds), 1e-9, LARGEST},
+    {"disk_first_thousandths", offsetof(struct wr_profile, disk_first), 1e-3, LARGEST},
 };
 #define LENGTH(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -160,6 +161,18 @@ static const char *take_set(struct wr_profile *p, struct line *l)
     return take_measurement(p, l, 1, p->set[p->n_sets - 1].rate);
 }
 
+/* "together ratio more", both in thousandths; ratios ascend. */
+static const char *take_together(struct wr_profile *p, struct line *l)
+{
+    uint64_t ratio, more;
+    const double last = p->n_together > 0 ? p->together[p->n_together - 1].ratio : 0;
+    if (p->n_together == WR_PROFILE_TOGETHER) return "there are too many";
+    if (!take_number(l, 1, LARGEST, &ratio) || (double)ratio * 1e-3 <= last) return "the ratio is missing, or not more than before";
+    if (!take_number(l, 0, LARGEST, &more)) return "the measured number is missing or is none";
+    p->together[p->n_together++] = (struct wr_profile_together){(double)ratio * 1e-3, (double)more * 1e-3};
+    return NULL;
+}
+
 static const char *take_format(struct wr_profile *p, struct line *l, size_t member)
 {
     const char *word;
@@ -220,6 +233,7 @@ static const char *take_line(struct wr_profile *p, struct line *l)
         }
     if (is_word(key, n, "disk")) return take_disk(p, l);
     if (is_word(key, n, "set")) return take_set(p, l);
+    if (is_word(key, n, "together")) return take_together(p, l);
     if (is_word(key, n, "threads")) return take_threads(p, l);
     if (is_word(key, n, "cpus")) {
         if (p->n_cpus != 0 || !take_number(l, 1, UINT32_MAX, &value)) return "it is no number of CPUs, or there twice";
@@ -306,6 +320,8 @@ size_t wr_profile_print(const struct wr_profile *p, char *text, size_t capacity)
     for (uint32_t i = 0; i < p->n_sets; i++)
         for (uint32_t t = 0; t < p->n_threads; t++)
             if (p->set[i].rate[t] > 0) put(&out, "set %" PRIu64 " %u %" PRIu64 "\n", p->set[i].bytes, p->threads[t], whole(p->set[i].rate[t]));
+    for (uint32_t i = 0; i < p->n_together; i++)
+        put(&out, "together %" PRIu64 " %" PRIu64 "\n", whole(p->together[i].ratio * 1e3), (uint64_t)(p->together[i].more * 1e3 + 0.5));
     for (uint32_t f = 0; f < p->n_formats; f++) {
         const struct wr_quant *quant = wr_quant_find(p->format[f].type);
         for (size_t i = 0; i < LENGTH(by_format); i++) {

@@ -15,6 +15,9 @@
 #define WR_PROFILE_THREADS 8 /* thread counts measured: 1, 2, 4, ... and all */
 #define WR_PROFILE_FORMATS 16
 #define WR_PROFILE_SETS 8
+#define WR_PROFILE_TOGETHER 8
+#define WR_PROFILE_LONG 4096u   /* elements of a row of weights, ... */
+#define WR_PROFILE_SHORT 768u   /* ... and of a short one, as small models have */
 #define WR_PROFILE_BYTES 49152u /* of the stored text at most */
 
 struct wr_profile_disk { /* random places, direct unless said otherwise, cold */
@@ -29,13 +32,17 @@ struct wr_profile_set { /* Q4_0 weights that are used in turn, again and again: 
     double rate[WR_PROFILE_THREADS]; /* one row: bytes of weights/s */
 };
 
-struct wr_profile_format {                    /* one weight format, both activation widths */
-    uint32_t type;                            /* enum wr_type */
-    bool precise;                             /* int16 activations */
-    double decode[WR_PROFILE_THREADS];        /* one row, weights of the largest set: bytes of weights/s */
-    double decode_cached[WR_PROFILE_THREADS]; /* ... of the smallest set */
-    double prefill[WR_PROFILE_THREADS];       /* 256 rows: multiply-adds x 2 /s */
-    double mix[WR_PROFILE_THREADS];           /* the ceiling of both: the format's instruction mix alone, multiply-adds x 2 /s; 0: the level has none */
+struct wr_profile_format {                   /* one weight format, both activation widths */
+    uint32_t type;                           /* enum wr_type */
+    bool precise;                            /* int16 activations */
+    double decode[WR_PROFILE_THREADS];       /* one row, weights of the largest set, in long rows: bytes of weights/s */
+    double decode_short[WR_PROFILE_THREADS]; /* ... of short rows */
+    double prefill[WR_PROFILE_THREADS];      /* 256 rows: multiply-adds x 2 /s */
+    double mix[WR_PROFILE_THREADS];          /* the ceiling of both: the format's instruction mix alone, multiply-adds x 2 /s; 0: the level has none */
+};
+
+struct wr_profile_together { /* passes that read and compute */
+    double ratio, more;      /* reading alone over computing alone; the pass over the longer of the two, - 1 */
 };
 
 struct wr_profile {
@@ -55,13 +62,16 @@ struct wr_profile {
     double int16[WR_PROFILE_THREADS];       /* ... and of 16-bit integers; 0: the level has none */
     double attend[WR_PROFILE_THREADS];      /* one query over f16 keys and values in memory: bytes of keys and values/s */
     double attend_many[WR_PROFILE_THREADS]; /* 256 queries: multiply-adds x 2 /s */
-    /* One stage of a pass, beyond the bytes of its weights: starting all threads with nothing fetched ahead, and meeting again; weights of the largest set,
-     * and of the smallest. */
+    /* Of passes that lease their weights from the pager. */
+    double in_pass[WR_PROFILE_THREADS]; /* rate of products of one row over that of the same products without leases */
+    /* One stage, beyond its weights: starting all threads with nothing fetched ahead, and meeting again; weights from memory, and from the caches. */
     double stage_seconds[WR_PROFILE_THREADS], stage_cached_seconds[WR_PROFILE_THREADS];
     double activate; /* of activations that one thread norms and rounds: elements/s; 0: not measured */
     struct wr_profile_format format[WR_PROFILE_FORMATS * 2];
     uint32_t n_formats;
-    double handover_seconds; /* in passes that wait for the disk, what an extent takes beyond its bytes at the disk's rate; 0: nothing, or not measured */
+    struct wr_profile_together together[WR_PROFILE_TOGETHER]; /* `ratio` ascends */
+    uint32_t n_together;
+    double disk_first; /* the disk's rate after a pause over the one that it keeps, which is what disk[] has; 0: they do not differ */
 };
 
 /* Text from a file. WEIR_E_FORMAT names the line. Unknown keys and formats are skipped. */
@@ -91,6 +101,7 @@ struct wr_predict_input {
 struct wr_prediction {
     double seconds;                       /* 0: unknown, for something that the pass needs was not measured */
     double read_seconds, compute_seconds; /* each alone */
+    double first_seconds;                 /* while the disk gives what it gives at first; `seconds` where it does not differ */
     double seconds_per_gib;               /* saved by one more GiB of pinned weights; 0 when nothing is streamed */
     enum wr_bound bound;
 };

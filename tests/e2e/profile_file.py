@@ -6,7 +6,8 @@ import subprocess
 
 from command import weir_json
 
-DISK, READ, ATTEND, DECODE, PREFILL, STAGE, ACTIVATE, HANDOVER = 1e9, 8e9, 4e9, 2e9, 1e11, 2e-6, 1e9, 5e-5
+DISK, READ, ATTEND, DECODE, PREFILL, STAGE, ACTIVATE, IN_PASS = 1e9, 8e9, 4e9, 2e9, 1e11, 2e-6, 1e9, 0.8
+TOGETHER = ((0.5, 0.25), (1, 0.75), (4, 0.1))  # reading over computing, what is lost of the longer one
 FILE_SYSTEMS = {"ef53": "ext4", "58465342": "xfs", "9123683e": "btrfs", "2fc12fc1": "zfs", "f2f52010": "f2fs", "794c7630": "overlay", "1021994": "tmpfs", "6969": "nfs"}
 
 
@@ -21,10 +22,11 @@ class Profile:
         number = os.statvfs(model).f_fsid or os.stat(model).st_dev
         self.cache = cache
         self.names = [cpu, plan["isa"], str(plan["threads"]), f"{FILE_SYSTEMS.get(kind, kind)} {number:016x}"]
-        self.lines = ["weir-profile 2", f"cpu {cpu}", f"level {plan['isa']}", f"file_system {self.names[3]}", f"cpus {plan['threads']}", "taken 1790000000"]
+        self.lines = ["weir-profile 3", f"cpu {cpu}", f"level {plan['isa']}", f"file_system {self.names[3]}", f"cpus {plan['threads']}", "taken 1790000000"]
         self.lines += [f"disk {engine} {how} 1048576 8 {DISK:.0f}" for engine in ("uring", "pread") for how in ("direct", "buffered")]
         self.lines += ["threads 1", f"read 1 {READ:.0f}", f"attend 1 {ATTEND:.0f}", "attend_many 1 1000000000000", f"stage_ns 1 {STAGE * 1e9:.0f}",
-                       f"activate {ACTIVATE:.0f}", f"handover_ns {HANDOVER * 1e9:.0f}"]
+                       f"activate {ACTIVATE:.0f}", f"in_pass_thousandths 1 {IN_PASS * 1e3:.0f}"]
+        self.lines += [f"together {ratio * 1e3:.0f} {more * 1e3:.0f}" for ratio, more in TOGETHER]
         self.lines += [f"{key} {f} int8 1 {rate:.0f}" for f in weir_json("version")["formats"] for key, rate in (("decode", DECODE), ("prefill", PREFILL))]
 
     def store(self):

@@ -1,16 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """weir plan with a stored profile: predicted rates against sums worked out here, sweeps and their charts, advice; and without one."""
+import math
 import re
 import xml.etree.ElementTree as xml
 
 import pytest
 
 from command import weir, weir_json
-from profile_file import ACTIVATE, ATTEND, DECODE, DISK, HANDOVER, READ, STAGE, Profile
+from profile_file import ACTIVATE, ATTEND, DECODE, DISK, IN_PASS, READ, STAGE, TOGETHER, Profile
 
 MIB = 1 << 20
-PRODUCTS = 0.93  # what is left of the profile's rates in a pass
 SVG = "{http://www.w3.org/2000/svg}"
+
+
+def together(read, compute):
+    """Seconds of a pass: between the measured ratios by their logarithm, as the last one beyond, in proportion to the reading below."""
+    ratio = read / compute
+    (least, lost), (most, at_most) = TOGETHER[0], TOGETHER[-1]
+    if ratio < least:
+        more = lost * ratio / least
+    elif ratio >= most:
+        more = at_most
+    else:
+        (a, lost_a), (b, lost_b) = next(pair for pair in zip(TOGETHER, TOGETHER[1:]) if ratio < pair[1][0])
+        more = lost_a + (lost_b - lost_a) * math.log(ratio / a) / math.log(b / a)
+    return max(read, compute) * (1 + more)
 
 
 @pytest.fixture
@@ -34,18 +48,37 @@ def test_decode(dense, profile, more):
     def compute(keys):
         arithmetic = 4 * embd * keys * layers * (queries - 1) / queries / 1e12
         stages = (5 * layers + 1) * STAGE + elements / ACTIVATE
-        return weights / (PRODUCTS * DECODE) + keys * position / ATTEND + arithmetic + stages + plan["io"]["bytes_per_token_rows"] / DISK
+        return weights / (IN_PASS * DECODE) + keys * position / ATTEND + arithmetic + stages + plan["io"]["bytes_per_token_rows"] / DISK
 
-    read = plan["io"]["bytes_per_token_weights"] / DISK + plan["io"]["extents"] * HANDOVER
+    streamed = plan["io"]["bytes_per_token_weights"]
+    read = streamed / DISK
     rates = plan["rates"]
-    assert rates["decode_predicted"] == pytest.approx(1 / max(read, compute(1)))
-    assert rates["decode_predicted_full"] == pytest.approx(1 / max(read, compute(256)))
+    assert rates["decode_predicted"] == pytest.approx(1 / together(read, compute(1)))
+    assert rates["decode_predicted_full"] == pytest.approx(1 / together(read, compute(256)))
     assert rates["decode_computing_alone"] == pytest.approx(1 / compute(1))
     assert rates["decode_reading_alone"] == (pytest.approx(1 / read) if read else None)
     assert plan["bound"] == ("disk" if read > compute(1) else "memory")
-    saved = max(0, read - compute(1)) / plan["residency"]["streamed"] * (1 << 30) if read else 0
+    assert rates["decode_predicted_first"] is None  # the disk has one rate
+    less = read * max(0, 1 - (1 << 30) / streamed) if read else 0
+    saved = (together(read, compute(1)) - together(less, compute(1))) * (1 << 30) / min(streamed, 1 << 30) if read else 0
     assert plan["seconds_per_gib"] == pytest.approx(saved)
     assert weights / READ < compute(1) and plan["profile_taken"] == 1790000000
+
+
+def test_disk_of_two_rates(dense, profile):
+    """What it keeps is predicted; what it gives first is said beside it, where something is read."""
+    profile.lines.append("disk_first_thousandths 2000")
+    env = profile.store()
+    flags = ("-c", 256, "-t", 1, "--memory", dense.min_budget("-c", 256, "-t", 1))
+    rates = weir_json("plan", dense.path, *flags, env=env)["rates"]
+    read, compute = 1 / rates["decode_reading_alone"], 1 / rates["decode_computing_alone"]
+    assert rates["decode_predicted"] == pytest.approx(1 / together(read, compute))
+    assert rates["decode_predicted_first"] == pytest.approx(1 / together(read / 2, compute))
+    (line,) = (line for line in weir("plan", dense.path, *flags, env=env, expect=0).out.decode().splitlines() if line.startswith("at first"))
+    assert float(line.split()[2]) == pytest.approx(rates["decode_predicted_first"], rel=0.01)
+    whole = ("-c", 256, "-t", 1, "--memory", "2G")
+    assert weir_json("plan", dense.path, *whole, env=env)["rates"]["decode_predicted_first"] is None
+    assert "at first" not in weir("plan", dense.path, *whole, env=env, expect=0).out.decode()
 
 
 def test_no_bit_depends_on_it(dense, profile):

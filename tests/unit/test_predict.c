@@ -11,7 +11,6 @@
 #include "memory/profile.h"
 
 #define MB 1000000u
-#define COMPUTE 0.93 /* what the prediction makes of the rates of products: divided out, so that the numbers stay round */
 
 static struct wr_profile profile;
 static struct wr_tensor tensor[3];
@@ -36,9 +35,8 @@ static int begin(void **state)
     profile.n_threads = 2;
     profile.threads[0] = 1;
     profile.threads[1] = 4;
-    const struct wr_profile_format
-        q4 = {.type = WR_TYPE_Q4_0, .decode = {1e6 / COMPUTE, 4e6 / COMPUTE}, .prefill = {8e9 / COMPUTE, 32e9 / COMPUTE}, .mix = {64e9, 256e9}},
-        q8 = {.type = WR_TYPE_Q8_0, .decode = {2e6 / COMPUTE, 2e6 / COMPUTE}, .prefill = {8e9 / COMPUTE, 32e9 / COMPUTE}, .mix = {64e9, 256e9}};
+    const struct wr_profile_format q4 = {.type = WR_TYPE_Q4_0, .decode = {1e6, 4e6}, .prefill = {8e9, 32e9}, .mix = {64e9, 256e9}},
+                                   q8 = {.type = WR_TYPE_Q8_0, .decode = {2e6, 2e6}, .prefill = {8e9, 32e9}, .mix = {64e9, 256e9}};
     profile.format[0] = q4;
     profile.format[1] = q8;
     profile.n_formats = 2;
@@ -123,19 +121,13 @@ static void attention(void **state)
     near(out.compute_seconds, 0.035 + 2560e-6 + 0.5 * 4 * 16 * 8 * 10 * 2 / 1e9);
 }
 
-/* The longer of the two is the pass; where the disk is, every extent is handed over besides. */
+/* The longer of the two is the pass, where nothing is known of both together. */
 static void the_longer(void **state)
 {
     (void)state;
-    profile.handover_seconds = 2e-3;
-    wr_predict(&out, &in);
-    near(out.read_seconds, 0.048);
-    near(out.seconds, 0.048);
-    assert_int_equal(out.bound, WR_BOUND_DISK);
-    near(out.seconds_per_gib, (0.048 - 0.035256) / 4e6 * 1073741824);
     profile.disk[0].rate = 4e8; /* 10 ms */
     wr_predict(&out, &in);
-    near(out.read_seconds, 0.018);
+    near(out.read_seconds, 0.010);
     near(out.seconds, 0.035256);
     assert_int_equal(out.bound, WR_BOUND_MEMORY); /* 52 256 bytes at 4 MB/s against 128 000 products at 64 GHz */
     plan.n_tape = plan.n_tape_head = 0;
@@ -143,6 +135,53 @@ static void the_longer(void **state)
     wr_predict(&out, &in);
     near(out.seconds, 0.035256);
     near(out.seconds_per_gib, 0);
+}
+
+/* Compute takes 20 ms. Reading takes 10, 20, 40, then 80 and 5: what is lost comes from the measured ratios 1/2, 1 and 4, half-way between two of them by the
+ * logarithm, as the last one beyond, and of half as much reading as was measured least half of that. */
+static void together(void **state)
+{
+    (void)state;
+    static const struct {
+        double rate, pass;
+    } cases[] = {{4e8, 0.020 * 1.4}, {2e8, 0.020 * 2}, {1e8, 0.040 * 1.6}, {0.5e8, 0.080 * 1.2}, {0.25e8, 0.160 * 1.2}, {8e8, 0.020 * 1.2}};
+    profile.n_together = 3;
+    profile.together[0] = (struct wr_profile_together){0.5, 0.4};
+    profile.together[1] = (struct wr_profile_together){1, 1};
+    profile.together[2] = (struct wr_profile_together){4, 0.2};
+    in.n_stages = 1;
+    profile.stage_seconds[0] = 0.020 - 0.000256 - 0.0175;
+    profile.format[0].decode[0] = 2e6; /* 9 ms */
+    profile.format[1].decode[0] = 4e6; /* 8.5 ms */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        profile.disk[0].rate = cases[i].rate;
+        wr_predict(&out, &in);
+        near(out.compute_seconds, 0.020);
+        near(out.seconds, cases[i].pass);
+        near(out.first_seconds, cases[i].pass);
+    }
+    profile.disk[0].rate = 1e8;
+    wr_predict(&out, &in);
+    near(out.seconds_per_gib, (0.064 - 0.020) / 4e6 * 1073741824);
+    profile.disk_first = 2; /* twice the rate for a while: 20 ms */
+    wr_predict(&out, &in);
+    near(out.seconds, 0.064);
+    near(out.first_seconds, 0.040);
+    profile.disk[0].rate = 4e8;
+    plan.n_tape = plan.n_tape_head = 0;
+    plan.streamed = 0;
+    wr_predict(&out, &in);
+    near(out.seconds, 0.020); /* nothing is read, nothing is lost */
+}
+
+/* Leases: products of one row at 0.8 of their rate; stages and attention were measured as they are. */
+static void in_pass(void **state)
+{
+    (void)state;
+    profile.in_pass[0] = profile.in_pass[1] = 0.8;
+    in.n_stages = 10;
+    wr_predict(&out, &in);
+    near(out.compute_seconds, 0.035 / 0.8 + 256e-6 + 10e-5);
 }
 
 /* Caches: a set of 26 000 bytes is used four times as fast as one of 104 000. The pass's 52 000 lie half-way between by the logarithm, so a byte takes the
@@ -158,7 +197,6 @@ static void caches(void **state)
         profile.set[0].rate[i] = 16e6;
         profile.set[1].rate[i] = 4e6;
         profile.stage_cached_seconds[i] = 2e-6;
-        profile.format[i].decode_cached[0] = 4 * profile.format[i].decode[0];
     }
     wr_predict(&out, &in);
     near(out.compute_seconds, 0.035 * (1 + 0.25) / 2 + 256e-6 + 10 * (1e-5 + 2e-6) / 2);
@@ -174,9 +212,34 @@ static void caches(void **state)
     profile.set[1].bytes = 36000;
     wr_predict(&out, &in);
     near(out.compute_seconds, 0.018 * (1 + 0.25) / 2 + 256e-6 + 10 * (1e-5 + 2e-6) / 2);
+    profile.format[0].mix[0] = 4e6; /* 64 000 products take 16 ms, from caches as well */
+    wr_predict(&out, &in);
+    near(out.compute_seconds, 0.016 + 256e-6 + 10 * (1e-5 + 2e-6) / 2);
     profile.set[1].rate[0] = 16e6; /* as fast: no cache is seen */
     wr_predict(&out, &in);
     near(out.compute_seconds, 0.018 + 256e-6 + 10e-5);
+}
+
+/* Rows of 768 elements at half the rate of rows of 4096. What a row takes beside its elements is then as much as 768 / (1 - 768 / 4096) elements at the rate of
+ * rows of 4096 take, less what these have of it already. */
+static void short_rows(void **state)
+{
+    (void)state;
+    const double more = 768 / (1 - 768.0 / 4096);
+    profile.format[0].decode_short[0] = 0.5e6;
+    tensor[0].ne[0] = 768;
+    wr_predict(&out, &in);
+    near(out.compute_seconds, 0.036 + 0.017 + 256e-6);
+    tensor[0].ne[0] = 384;
+    wr_predict(&out, &in);
+    near(out.compute_seconds, 0.018 * (1 + more * (1 / 384.0 - 1 / 4096.0)) + 0.017 + 256e-6);
+    tensor[0].ne[0] = 8192; /* longer than long: as that */
+    wr_predict(&out, &in);
+    near(out.compute_seconds, 0.035 + 256e-6);
+    tensor[0].ne[0] = 768;
+    profile.format[0].decode_short[0] = 2e6; /* a worse moment when long rows were measured */
+    wr_predict(&out, &in);
+    near(out.compute_seconds, 0.035 + 256e-6);
 }
 
 /* 1000 elements a row at 1 MHz: one thread's work, but of more than two rows all threads'. */
@@ -216,7 +279,7 @@ static void prefill(void **state)
     near(out.read_seconds, 0.030);
     double attention = 256 * 256 / 1e6 + 4.0 * 16 * 4 * (256 * 257 / 2) * 2 * 255 / 256 / 1e9;
     near(out.compute_seconds, 0.018 + attention);
-    profile.format[0].prefill[0] = 0.8e9 / COMPUTE;
+    profile.format[0].prefill[0] = 0.8e9;
     wr_predict(&out, &in);
     near(out.compute_seconds, 0.02048 + attention);
     profile.format[0].mix[0] = 0.81e9; /* of the 18 ms memory takes 4.5 + 16.4 for the keys, products 20.2 */
@@ -264,7 +327,10 @@ int main(void)
         cmocka_unit_test_setup(stages_and_rows, begin),
         cmocka_unit_test_setup(attention, begin),
         cmocka_unit_test_setup(the_longer, begin),
+        cmocka_unit_test_setup(together, begin),
+        cmocka_unit_test_setup(in_pass, begin),
         cmocka_unit_test_setup(caches, begin),
+        cmocka_unit_test_setup(short_rows, begin),
         cmocka_unit_test_setup(activations, begin),
         cmocka_unit_test_setup(prefill, begin),
         cmocka_unit_test_setup(missing, begin),

@@ -39,6 +39,7 @@ static void fill(struct wr_profile *full)
         full->threads[t] = 1u << t;
         double *all[] = {full->read, full->fma, full->int8, full->int16, full->attend, full->attend_many};
         for (uint32_t i = 0; i < LENGTH(all); i++) all[i][t] = 1e12 * (i + 1) + t;
+        full->in_pass[t] = 0.875;
         full->stage_seconds[t] = 450e-9 * (t + 1);
         full->stage_cached_seconds[t] = 250e-9 * (t + 1);
         for (uint32_t i = 0; i < WR_PROFILE_SETS; i++) full->set[i].rate[t] = 1e12 - 1e10 * i - t;
@@ -52,13 +53,15 @@ static void fill(struct wr_profile *full)
             f->precise = precise;
             for (uint32_t t = 0; t < WR_PROFILE_THREADS; t++) {
                 f->decode[t] = 987654321098.0 + i;
-                f->decode_cached[t] = 887654321098.0 + i;
+                f->decode_short[t] = 887654321098.0 + i;
                 f->prefill[t] = 123456789012345.0 + t;
                 f->mix[t] = 223456789012345.0 + t;
             }
         }
     }
-    full->handover_seconds = 47e-6;
+    for (uint32_t i = 0; i < WR_PROFILE_TOGETHER; i++)
+        full->together[full->n_together++] = (struct wr_profile_together){0.125 * (1 << i), i == 1 ? 0 : 0.625 * i};
+    full->disk_first = 1.75;
     full->activate = 2.5e9;
     full->steady = 0.97;
 }
@@ -77,9 +80,8 @@ static void test_round_trip(void **state)
         q.stage_seconds[t] = p.stage_seconds[t];
         q.stage_cached_seconds[t] = p.stage_cached_seconds[t];
     }
-    assert_true(near(q.handover_seconds, 47e-6) && near(q.steady, 0.97));
+    assert_true(near(q.steady, 0.97));
     q.steady = p.steady;
-    q.handover_seconds = p.handover_seconds;
     assert_memory_equal(&p, &q, sizeof p);
     assert_int_equal(wr_profile_print(&p, text, n), 0); /* no room for the NUL */
 }
@@ -88,7 +90,7 @@ static void test_empty(void **state)
 {
     memset(&p, 0, sizeof p);
     size_t n = wr_profile_print(&p, text, sizeof text);
-    assert_string_equal(text, "weir-profile 2\ntaken 0\n");
+    assert_string_equal(text, "weir-profile 3\ntaken 0\n");
     assert_int_equal(wr_profile_parse(&q, text, n, NULL), 0);
     assert_memory_equal(&p, &q, sizeof p);
 }
@@ -101,15 +103,15 @@ static void expect_error(const char *bad, const char *named)
     assert_non_null(strstr(err.text, "weir probe"));
 }
 
-#define HEAD "weir-profile 2\nthreads 1 2\n"
+#define HEAD "weir-profile 3\nthreads 1 2\n"
 
 static void test_damaged(void **state)
 {
     expect_error("", "profile: its last line is cut");
-    expect_error("weir-profile 2", "cut");
-    expect_error("weir-profile 1\n", "line 1");
-    expect_error("weir-profile 2 \n", "line 1");
-    expect_error("weir-profile 2\n\n", "line 2");
+    expect_error("weir-profile 3", "cut");
+    expect_error("weir-profile 2\n", "line 1");
+    expect_error("weir-profile 3 \n", "line 1");
+    expect_error("weir-profile 3\n\n", "line 2");
     expect_error(HEAD "read 1 100\nread 2 20", "cut"); /* 200 before the cut */
     expect_error(HEAD "read 1\n", "line 3");
     expect_error(HEAD "read 1 100 7\n", "more follows");
@@ -121,10 +123,10 @@ static void test_damaged(void **state)
     expect_error(HEAD "read 1 1e9\n", "line 3");
     expect_error(HEAD "read 1  100\n", "line 3");
     expect_error(HEAD "read 1 99999999999999999999999999999\n", "line 3");
-    expect_error("weir-profile 2\nthreads 2 1\n", "line 2");
-    expect_error("weir-profile 2\nthreads 1 1\n", "line 2");
-    expect_error("weir-profile 2\nthreads 0\n", "line 2");
-    expect_error("weir-profile 2\nthreads 1 2 3 4 5 6 7 8 9\n", "line 2");
+    expect_error("weir-profile 3\nthreads 2 1\n", "line 2");
+    expect_error("weir-profile 3\nthreads 1 1\n", "line 2");
+    expect_error("weir-profile 3\nthreads 0\n", "line 2");
+    expect_error("weir-profile 3\nthreads 1 2 3 4 5 6 7 8 9\n", "line 2");
     expect_error(HEAD "disk uring direct 65536 8\n", "line 3");
     expect_error(HEAD "disk uring maybe 65536 8 100\n", "line 3");
     expect_error(HEAD "disk a-name-of-an-engine direct 65536 8 100\n", "line 3");
@@ -135,8 +137,12 @@ static void test_damaged(void **state)
     expect_error(HEAD "cpu a\tb\n", "line 3");
     expect_error(HEAD "cpu a\ncpu b\n", "line 4");
     expect_error(HEAD "level a-name-of-a-level-too-long\n", "line 3");
-    expect_error(HEAD "handover_ns 0\n", "line 3");
-    expect_error(HEAD "handover_ns 5\nhandover_ns 5\n", "line 4");
+    expect_error(HEAD "disk_first_thousandths 0\n", "line 3");
+    expect_error(HEAD "disk_first_thousandths 5\ndisk_first_thousandths 5\n", "line 4");
+    expect_error(HEAD "together 500\n", "line 3");
+    expect_error(HEAD "together 0 5\n", "line 3");
+    expect_error(HEAD "together 500 5\ntogether 500 6\n", "line 4");
+    expect_error(HEAD "together 500 5\ntogether 400 6\n", "line 4");
     expect_error(HEAD "steady_thousandths 1001\n", "line 3");
     expect_error(HEAD "cpus 2\ncpus 2\n", "line 4");
     expect_error(HEAD "seconds 2\nseconds 2\n", "line 4");
@@ -145,7 +151,7 @@ static void test_damaged(void **state)
     expect_error(HEAD "set 0 1 5\n", "line 3");
     expect_error(HEAD "set 100 1 5\nset 100 1 5\n", "line 4");
     expect_error(HEAD "seconds 0\n", "line 3");
-    for (uint32_t i = 0; i < sizeof text - 1; i++) text[i] = "weir-profile 2\n"[i % 15];
+    for (uint32_t i = 0; i < sizeof text - 1; i++) text[i] = "weir-profile 3\n"[i % 15];
     text[sizeof text - 1] = '\n';
     weir_err err;
     assert_int_equal(wr_profile_parse(&q, text, sizeof text, &err), WEIR_E_FORMAT);
@@ -157,6 +163,9 @@ static void test_too_many(void **state)
     size_t n = (size_t)snprintf(text, sizeof text, HEAD);
     for (uint32_t i = 0; i <= WR_PROFILE_DISK; i++) n += (size_t)snprintf(text + n, sizeof text - n, "disk uring direct 4096 1 5\n");
     expect_error(text, "line 99"); /* two lines before the first one, 96 measurements */
+    n = (size_t)snprintf(text, sizeof text, HEAD);
+    for (uint32_t i = 0; i <= WR_PROFILE_TOGETHER; i++) n += (size_t)snprintf(text + n, sizeof text - n, "together %u 5\n", i + 1);
+    expect_error(text, "line 11");
     n = (size_t)snprintf(text, sizeof text, HEAD);
     for (uint32_t i = 0; i <= WR_PROFILE_SETS; i++) n += (size_t)snprintf(text + n, sizeof text - n, "set %u 1 5\n", i + 1);
     expect_error(text, "line 11");
@@ -180,7 +189,8 @@ static void test_mutated(void **state)
         char was = text[i];
         text[i] = (char)(was ^ (1 << i % 8));
         wr_profile_parse(&q, text, n, NULL);
-        assert_true(q.n_disk <= WR_PROFILE_DISK && q.n_threads <= WR_PROFILE_THREADS && q.n_sets <= WR_PROFILE_SETS && q.n_formats <= LENGTH(q.format));
+        assert_true(q.n_disk <= WR_PROFILE_DISK && q.n_threads <= WR_PROFILE_THREADS && q.n_sets <= WR_PROFILE_SETS && q.n_together <= WR_PROFILE_TOGETHER &&
+                    q.n_formats <= LENGTH(q.format));
         text[i] = was;
     }
 }
