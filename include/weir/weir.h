@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 #define WEIR_API __attribute__((visibility("default")))
-#define WEIR_NUMERICS 1 /* the arithmetic that fixes every bit of a logit; a change of it changes this number */
+#define WEIR_NUMERICS 2 /* the arithmetic that fixes every bit of a logit; a change of it changes this number */
 
 enum weir_error {
 #define ERROR(name, value, exit_code, http, text) name = value,
@@ -47,7 +47,7 @@ typedef void weir_log_fn(void *user, enum weir_log_level level, const char *line
  * `done` of `total` in `unit` ("bytes", "tokens", or "layers" of one token). */
 typedef void weir_progress_fn(void *user, const char *phase, uint64_t done, uint64_t total, const char *unit);
 
-enum weir_kv { WEIR_KV_F16, WEIR_KV_F32, WEIR_KV_Q8_0 }; /* of keys and values; q8_0: heads of a multiple of 32 dimensions */
+enum weir_kv { WEIR_KV_F16, WEIR_KV_F32, WEIR_KV_Q8_0, WEIR_KV_K8V4 }; /* of keys and values; q8_0, k8v4 (values of 4 bits): heads of a multiple of 32 dimensions */
 enum weir_direct { WEIR_DIRECT_AUTO, WEIR_DIRECT_ON, WEIR_DIRECT_OFF };
 #define WEIR_AUTO UINT64_MAX /* in a size field: let the plan choose */
 

@@ -102,12 +102,13 @@ static int run(void *arg, double *compute_seconds, weir_err *err)
 
 void wr_bench_round_kv(enum wr_kv_type type, bool is_value, float *x, uint32_t dim)
 {
+    const float max = type == WR_KV_K8V4 && is_value ? 7 : 127;
     for (uint32_t i = 0; type == WR_KV_F16 && i < dim; i++) x[i] = wr_f32_from_f16(wr_f16_from_f32(x[i]));
-    for (uint32_t i = 0; type == WR_KV_Q8_0 && i < dim; i += WR_GROUP) {
+    for (uint32_t i = 0; (type == WR_KV_Q8_0 || type == WR_KV_K8V4) && i < dim; i += WR_GROUP) {
         float amax = 0;
         for (uint32_t j = i; j < i + WR_GROUP; j++) amax = fmaxf(amax, fabsf(x[j]));
-        float inverse = amax < 0x1p-100f ? 0 : 127 / amax, d = wr_f32_from_f16(wr_f16_from_f32(amax / 127));
-        for (uint32_t j = i; j < i + WR_GROUP; j++) x[j] = fminf(fmaxf(rintf(x[j] * inverse), -127), 127) * d;
+        float inverse = amax < 0x1p-100f ? 0 : max / amax, d = wr_f32_from_f16(wr_f16_from_f32(amax / max));
+        for (uint32_t j = i; j < i + WR_GROUP; j++) x[j] = fminf(fmaxf(rintf(x[j] * inverse), -max), max) * d;
     }
 }
 
@@ -263,6 +264,7 @@ static int one(struct wr_bench *b, const uint32_t shape[3], enum wr_kv_type type
     a.pass.device = &a.device;
     a.pass.team = b->team;
     a.pass.kv = &a.kv;
+    a.pass.heads_rotated = true;
     a.pass.cancel = b->o->engine.cancel;
     a.pass.rows = a.rows;
     for (uint32_t i = 0; i < m; i++) a.rows[i].position = depth + i;

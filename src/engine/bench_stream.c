@@ -337,6 +337,7 @@ static int shape_of(struct wr_bench *b, const uint32_t shape[3], enum wr_kv_type
     s.pass.device = &s.device;
     s.pass.team = b->team;
     s.pass.kv = &s.kv;
+    s.pass.heads_rotated = true;
     s.pass.cancel = b->o->engine.cancel;
     s.pass.rows = s.rows;
     s.pass.max_rows = most;

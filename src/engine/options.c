@@ -5,7 +5,8 @@
 #include <string.h>
 #include "engine/engine.h"
 
-_Static_assert((int)WEIR_KV_F16 == WR_KV_F16 && (int)WEIR_KV_F32 == WR_KV_F32 && (int)WEIR_KV_Q8_0 == WR_KV_Q8_0, "the types of both headers are the same");
+_Static_assert((int)WEIR_KV_F16 == WR_KV_F16 && (int)WEIR_KV_F32 == WR_KV_F32 && (int)WEIR_KV_Q8_0 == WR_KV_Q8_0 && (int)WEIR_KV_K8V4 == WR_KV_K8V4,
+    "the types of both headers are the same");
 
 #ifndef WR_PROCESS_MIB
 #define WR_PROCESS_MIB 12
@@ -100,7 +101,6 @@ int weir_options_set(weir_options *o, const char *name, const char *value, weir_
     if (strcmp(name, "context") == 0) return path_of(name, value, o->context, sizeof o->context, err);
     if (strcmp(name, "save-context") == 0) return path_of(name, value, o->save_context, sizeof o->save_context, err);
     if (strcmp(name, "kv") == 0) {
-        if (strcmp(value, "k8v4") == 0) return wr_err(err, WEIR_E_USAGE, "--kv: %s is planned and not in this version; use q8_0, or f16, the default", value);
         const char *names[WR_N_KV_TYPES + 1] = {NULL};
         for (int type = 0; type < WR_N_KV_TYPES; type++) names[type] = wr_kv_name((enum wr_kv_type)type);
         rc = choice(name, value, names, &i, err);

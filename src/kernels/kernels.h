@@ -9,7 +9,7 @@
 
 #include "quant/quant.h"
 
-enum wr_kv_type { WR_KV_F16, WR_KV_F32, WR_KV_Q8_0, WR_N_KV_TYPES };
+enum wr_kv_type { WR_KV_F16, WR_KV_F32, WR_KV_Q8_0, WR_KV_K8V4, WR_N_KV_TYPES }; /* the last two: blocks of 32 dimensions */
 
 /* Activations of m rows, prepared once and shared by every product that reads them. */
 struct wr_act {
@@ -34,8 +34,8 @@ struct wr_act {
 struct wr_tile {
     enum wr_kv_type type;
     uint32_t head_dim, n_q;
-    const void *k;         /* [WR_TILE / 16] blocks of the tile: [head_dim][16] values; q8_0: int8, then [head_dim / 32][16] f16 scales */
-    const void *v;         /* [WR_TILE] positions: [head_dim] values; q8_0: int8, then [head_dim / 32] f16 scales */
+    const void *k;         /* [WR_TILE / 16] blocks of the tile: [head_dim][16] values; q8_0, k8v4: int8, then [head_dim / 32][16] f16 scales */
+    const void *v;         /* [WR_TILE] positions: [head_dim] values; q8_0: int8, k8v4: int4, then [head_dim / 32] f16 scales */
     const float *const *q; /* [n_q] -> [head_dim] */
     const uint32_t *first; /* [n_q] keys [first, last) of the tile are visible, last <= WR_TILE; first >= last: none, the state stays */
     const uint32_t *last;
@@ -66,7 +66,7 @@ struct wr_kernels {
     /* Rule c, in place. Pairs (2i, 2i + 1) if interleaved, else (i, i + n_rot / 2); c and s: [n_rot / 2]; elements past n_rot stay. */
     void (*rope)(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, const float *c, const float *s, bool interleaved);
     /* Rounds one position's key and value of one head into their places: k_block is the position's block, slot = position mod 16; v_row the position's
-     * value. False if a value (q8_0: or a scale) is not finite or becomes infinite; what is stored is undefined then. */
+     * value. False if a value (q8_0, k8v4: or a scale) is not finite or becomes infinite; what is stored is undefined then. */
     bool (*kv_store)(enum wr_kv_type, uint32_t head_dim, const float *k, const float *v, void *k_block, uint32_t slot, void *v_row);
     void (*attend_tile)(const struct wr_tile *);
     bool (*all_finite)(const float *x, size_t n);
@@ -80,13 +80,20 @@ const char *wr_kernels_refused(const char *cap);
 /* Level i, from "scalar" up; NULL past the end. *available: this CPU has it. */
 const struct wr_kernels *wr_kernels_level(uint32_t i, const char **name, bool *available);
 
-/* "f16", "f32", "q8_0". */
+/* "f16", "f32", "q8_0", "k8v4". */
 const char *wr_kv_name(enum wr_kv_type);
-/* Whether heads of this size can be stored: q8_0 has blocks of 32 dimensions. */
+/* Whether heads of this size can be stored: q8_0 and k8v4 have blocks of 32 dimensions. */
 bool wr_kv_fits(enum wr_kv_type, uint32_t head_dim);
 /* Bytes of the key of one position of one head (a K block has 16 times as many), and of its value. */
 uint32_t wr_kv_key_bytes(enum wr_kv_type, uint32_t head_dim);
 uint32_t wr_kv_value_bytes(enum wr_kv_type, uint32_t head_dim);
+
+/* Whether keys (and the queries that meet them), and values (and what attention makes of them), are rotated by wr_hadamard before they are rounded. */
+bool wr_kv_rotates_keys(enum wr_kv_type);
+bool wr_kv_rotates_values(enum wr_kv_type);
+/* The normalized Walsh-Hadamard transform of a head (rule g), its own inverse, in parts of the largest power of two that divides head_dim: a large dimension
+ * is spread over all, so that it does not take the steps of 4 or 8 bits from the others of its block. */
+void wr_hadamard(float *x, uint32_t head_dim);
 
 /* Merges span b into a (rule g), both [head_dim] with their m and l; empty spans (m = -inf) leave the other as it is. */
 void wr_attend_merge(float *m, float *l, float *o, float m2, float l2, const float *o2, uint32_t head_dim);

@@ -4,8 +4,8 @@
  *
  *     [K of head 0 .. K of head H - 1][V of head 0 .. V of head H - 1]
  *
- * K of a head in blocks of 16 positions, [head_dim][16], V position-major, [256][head_dim]; q8_0 has the scales of a K block, and of a position's value,
- * behind it. Places that were not written are zero.
+ * K of a head in blocks of 16 positions, [head_dim][16], V position-major, [256][head_dim]; q8_0 and k8v4 have the scales of a K block,
+ * and of a position's value, behind it. Places that were not written are zero.
  *
  * Either all of it is in memory (wr_kv_open: the last tile has only the positions of the context, blocks lie close), or a part is on disk (wr_kv_open_spilled:
  * blocks are multiples of WR_IO_ALIGN). Then, of a global layer, the first tiles are resident for good, the tile that grows is in a slot of its own, the tail,

@@ -39,7 +39,7 @@ static void rope_angles(struct wr_pass *p, uint32_t row, void *arg)
         wr_rope_angles(p->rows[row].position, p->rope[i].inv_freq, n_half, p->rope[i].cos + row * n_half, p->rope[i].sin + row * n_half);
 }
 
-/* Adds biases to q, k and v of a row, norms and rotates q and k, stores its key and value. */
+/* Adds biases to q, k and v of a row, norms and rotates q and k, rotates what the KV type wants rotated, stores its key and value. */
 static void store_row(struct wr_pass *p, uint32_t row, uint32_t il)
 {
     const struct wr_hparams *hp = &p->model->hp;
@@ -56,6 +56,9 @@ static void store_row(struct wr_pass *p, uint32_t row, uint32_t il)
     }
     p->kernels->rope(q, hp->n_head + hp->n_head_kv, hp->head_dim, hp->n_rot, rope->cos + row * n_half, rope->sin + row * n_half, hp->rope_interleaved);
     const struct wr_kv *kv = &p->kv[p->rows[row].sequence];
+    const uint32_t n_rotated =
+        wr_kv_rotates_keys(kv->type) && !p->heads_rotated ? hp->n_head + (wr_kv_rotates_values(kv->type) ? 2 : 1) * hp->n_head_kv : 0; /* q, k, v */
+    for (uint32_t h = 0; h < n_rotated; h++) wr_hadamard(q + h * hp->head_dim, hp->head_dim);
     for (uint32_t h = 0; h < hp->n_head_kv; h++) {
         struct wr_ref key = wr_kv_keys(kv, il, h, position, 1), value = wr_kv_values(kv, il, h, position, 1);
         if (!p->kernels->kv_store(kv->type, hp->head_dim, k + h * hp->head_dim, v + h * hp->head_dim, wr_ref_address(p->device, &key), position % WR_KV_BLOCK,
@@ -138,8 +141,10 @@ static void merge_span(struct queries *s, bool is_last)
 {
     const uint32_t dim = s->a->p->model->hp.head_dim;
     for (uint32_t i = 0; i < s->n_q; i++) wr_attend_merge(&s->all_m[i], &s->all_l[i], s->out[i], s->m[i], s->l[i], s->o + i * dim, dim);
-    for (uint32_t i = 0; is_last && i < s->n_q; i++)
+    for (uint32_t i = 0; is_last && i < s->n_q; i++) {
         for (uint32_t d = 0; d < dim; d++) s->out[i][d] /= s->all_l[i];
+        if (wr_kv_rotates_values(s->kv->type) && !s->a->p->heads_rotated) wr_hadamard(s->out[i], dim);
+    }
 }
 
 /* The tile of positions [base, base + WR_TILE), base >= begin; tiles come in ascending order. With the last one the result is complete. Tiles before

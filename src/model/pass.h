@@ -29,7 +29,8 @@ struct wr_pass {
     struct wr_pager *pager;
     struct wr_device *device;
     struct wr_team *team;
-    struct wr_kv *kv; /* [sequences] */
+    struct wr_kv *kv;   /* [sequences] */
+    bool heads_rotated; /* benchmarks: q, k and v are what wr_hadamard makes of others, and so is the result: runs on the same rows can follow one another */
     const volatile int *cancel;
     uint32_t max_rows;
     void (*tick)(void *user, uint32_t layers_done, uint32_t n_layer); /* after every layer; may be NULL */

@@ -220,14 +220,14 @@ def check_estimate(model, kv, context, say, most):
     return f"{context} {kv}: {predicted / MIB:.0f} predicted, {peak / MIB:.0f} measured"
 
 
-@pytest.mark.parametrize("kv", ("f16", "f32", "q8_0"))
+@pytest.mark.parametrize("kv", ("f16", "f32", "q8_0", "k8v4"))
 def test_a5_estimates_of_a_dense_model(dense, say, kv):
     """1,048,576 positions are 20 GiB of keys and values and more: planned, not run."""
     found = [check_estimate(dense.path, kv, context, say, 2 << 30) for context in (1024, 32768, 1 << 20)]
     say(f"measured: peaks of {dense.bytes / MIB:.0f} MiB of file, MiB: {'; '.join(found)}")
 
 
-@pytest.mark.parametrize("kv", ("f16", "f32", "q8_0"))
+@pytest.mark.parametrize("kv", ("f16", "f32", "q8_0", "k8v4"))
 def test_a5_estimates_of_a_tiny_model(long_tiny, say, kv):
     found = [check_estimate(long_tiny, kv, context, say, 2 << 30) for context in (1024, 32768, 1 << 20)]
     say(f"measured: peaks of a tiny model, MiB: {'; '.join(found)}")

@@ -54,9 +54,9 @@ def test_gemm_at_every_level(levels):
         assert all(row["verified"] for row in done["rows"])
 
 
-@pytest.mark.parametrize("kv", ("f16", "f32", "q8_0"))
+@pytest.mark.parametrize("kv", ("f16", "f32", "q8_0", "k8v4"))
 def test_attention(kv):
-    shapes = ("4x2x64", "3x1x96" if kv == "q8_0" else "3x1x40")
+    shapes = ("4x2x64", "3x1x96" if kv in ("q8_0", "k8v4") else "3x1x40")
     done = weir_json("bench", "attention", *FEW, "--shape", ",".join(shapes), "--depth", "1,300", "--rows", "1,20", "--kv", kv)
     assert [(row["shape"], row["m"]) for row in done["rows"]] == [(f"{s}@{d}", m) for s in shapes for d in (1, 300) for m in (1, 20)]
     for row in done["rows"]:
@@ -72,7 +72,7 @@ def test_attention_over_spans_and_levels(levels):
     """More than 4096 positions are two spans; all KV types are the default, those that store such heads."""
     for level in levels:
         done = weir_json("bench", "attention", "--runs", 1, "-t", 2, "--shape", "2x1x32,1x1x16", "--depth", 4200, "--rows", 3, "--cpu", level)
-        assert [row["format"] for row in done["rows"]] == ["f16", "f32", "q8_0", "f16", "f32"]
+        assert [row["format"] for row in done["rows"]] == ["f16", "f32", "q8_0", "k8v4", "f16", "f32"]
         assert all(row["verified"] and row["isa"] == level for row in done["rows"])
 
 
@@ -156,6 +156,7 @@ def test_columns_stay_where_they_are():
     (("gemm", "model.gguf"), "one argument too many"),
     (("attention", "--kv", "k8v4"), "not in this version"),
     (("attention", "--kv", "q8_0", "--shape", "4x2x64,3x1x40"), "3x1x40 have 40"),
+    (("attention", "--kv", "k8v4", "--shape", "4x2x64,3x1x40"), "3x1x40 have 40"),
     (("attention", "--shape", "6x4x64"), "multiple of the KV heads"),
     (("attention", "--shape", "4x2x513"), "dimensions 2 to 512"),
     (("attention", "--depth", "0"), "--depth"),

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Known failures of other engines that a command can repeat, by their ids: E2 to E10, F2, H2 to H6, J7. A prompt is never cut, a path is only a path."""
+import itertools
 import json
 import os
 import re
@@ -56,7 +57,7 @@ def test_e2_chat(tmp_path):
     assert re.search(r"error: the conversation is too long: the text has 30\d tokens and the context 256 positions; start with a larger -c", done.err), done.show()
 
 
-@pytest.mark.parametrize("kv", ("f16", "f32", "q8_0"))
+@pytest.mark.parametrize("kv", ("f16", "f32", "q8_0", "k8v4"))
 @pytest.mark.parametrize("prompt", (1, 31, 127, 128))
 def test_e3_end_of_context(tiny, kv, prompt):
     """10,000 tokens of a context of 128: `length` exactly at its end, and until there what a longer context gives."""
@@ -69,24 +70,26 @@ def test_e3_end_of_context(tiny, kv, prompt):
 
 
 def test_e5_quantized_keys_and_values(tiny):
-    """q8_0 is planned and run as that: 34 bytes for 32 values. k8v4 is not there yet, and said so: never another type instead. The default keeps f16."""
-    f16, q8_0 = (weir_json("plan", tiny, "-c", 64, "--kv", kv)["kv"] for kv in ("f16", "q8_0"))
-    assert q8_0["type"] == "q8_0" and q8_0["bytes_per_position"] * 64 == f16["bytes_per_position"] * 34
-    assert weir_json("run", tiny, "x", "--raw", "-n", 2, "-c", 64, "--kv", "q8_0")["kv"] == q8_0
-    error = error_of("run", tiny, "x", "--kv", "k8v4")
-    assert error["exit"] == 2 and "k8v4" in error["message"] and "f16" in error["message"], error
+    """Each type is planned and run as that, never another one instead: 34 bytes for 32 keys or values of q8_0, 18 for values of k8v4. The default keeps f16."""
+    f16 = weir_json("plan", tiny, "-c", 64, "--kv", "f16")["kv"]
+    for kv, bytes_of_64 in (("q8_0", 34 + 34), ("k8v4", 34 + 18)):
+        plan = weir_json("plan", tiny, "-c", 64, "--kv", kv)["kv"]
+        assert plan["type"] == kv and plan["bytes_per_position"] * 128 == f16["bytes_per_position"] * bytes_of_64
+        assert weir_json("run", tiny, "x", "--raw", "-n", 2, "-c", 64, "--kv", kv)["kv"] == plan
+    error = error_of("run", tiny, "x", "--kv", "q4_0")
+    assert error["exit"] == 2 and "q4_0" in error["message"] and all(kv in error["message"] for kv in ("f16", "f32", "q8_0", "k8v4")), error
     assert weir_json("plan", tiny)["kv"]["type"] == "f16"
 
 
 def test_e5_heads_that_are_no_blocks(tmp_path, monkeypatch):
-    """q8_0 for heads of 16 dimensions is refused: another type instead would be another answer."""
+    """Types with blocks of 32 are refused for heads of 16 dimensions: another type instead would be another answer."""
     monkeypatch.setattr(tiny_model, "HEAD_DIM", 16)
     tiny_model.encoded.cache_clear()
     model = tiny_model.write(tmp_path / "m.gguf")
     tiny_model.encoded.cache_clear()
-    for command in (("run", model, "x"), ("plan", model)):
-        error = error_of(*command, "--kv", "q8_0")
-        assert error["exit"] == 2 and "q8_0" in error["message"] and "16" in error["message"] and "f16" in error["message"], error
+    for command, kv in itertools.product((("run", model, "x"), ("plan", model)), ("q8_0", "k8v4")):
+        error = error_of(*command, "--kv", kv)
+        assert error["exit"] == 2 and kv in error["message"] and "16" in error["message"] and "f16" in error["message"], error
 
 
 @pytest.mark.parametrize("flags", (("--temp", 0), ("--temp", 0.8, "--seed", 7)))

@@ -64,7 +64,7 @@ def least(needle, n, *flags):
     return (*flags, "--memory", weir_json("plan", needle, *flags)["min_budget"])
 
 
-@pytest.mark.parametrize("kv", ("f16", "f32", "q8_0"))
+@pytest.mark.parametrize("kv", ("f16", "f32", "q8_0", "k8v4"))
 def test_b3_needles_in_4096(needle, tmp_path, say, kv):
     """All depths, chunks of 1, 7, 64 and 512 rows, everything pinned and nothing."""
     n = 4096

@@ -106,6 +106,7 @@ def check_rows(evaluator, rows, levels, length, *more):
     ("llama", "Q4_0", False, ()), ("llama", "Q8_0", True, ("--kv", "f32")), ("llama", "Q4_1", False, ("--precise",)), ("llama", "F32", True, ()),
     ("qwen2", "Q8_0", False, ()), ("qwen2", "Q4_0", True, ("--precise",)), ("gemma3", "Q8_0", False, ()), ("gemma3", "Q4_1", True, ("--kv", "f32")),
     ("llama", "Q4_0", True, ("--kv", "q8_0")), ("qwen2", "F32", False, ("--kv", "q8_0")), ("gemma3", "Q8_0", True, ("--kv", "q8_0")),
+    ("llama", "Q8_0", False, ("--kv", "k8v4")), ("qwen2", "Q4_0", True, ("--kv", "k8v4")), ("gemma3", "Q4_1", False, ("--kv", "k8v4")),
 ])
 def test_e1_tiny(tmp_path, levels, say, arch, kind, full, more):
     """300 positions of a small model with 4 KiB extents, so that rows straddle them and slots are reused many times."""

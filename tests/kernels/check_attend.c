@@ -46,6 +46,8 @@ static void fill_mask(struct check *c, struct problem *p, enum mask kind)
     }
 }
 
+static bool in_blocks(enum wr_kv_type type) { return type == WR_KV_Q8_0 || type == WR_KV_K8V4; }
+
 /* The layout, by itself: value d of `stored`, 16 keys (the one in `slot`) or, with n_slots 1, one value. */
 static double value(const void *stored, enum wr_kv_type type, uint32_t n_d, uint32_t n_slots, uint32_t slot, uint32_t d)
 {
@@ -53,6 +55,10 @@ static double value(const void *stored, enum wr_kv_type type, uint32_t n_d, uint
     if (type == WR_KV_F32) return (double)((const float *)stored)[at];
     if (type == WR_KV_F16) return (double)wr_f32_from_f16(((const uint16_t *)stored)[at]);
     const int8_t *q = stored;
+    if (type == WR_KV_K8V4 && n_slots == 1) { /* of every 16 bytes the low halves, then the high ones; 8 to 15 stand for -8 to -1 */
+        int both = (uint8_t)q[d / 32 * 16 + d % 16], half = d % 32 < 16 ? both % 16 : both / 16;
+        return (half < 8 ? half : half - 16) * (double)wr_f32_from_f16(((const uint16_t *)(const void *)(q + n_d / 2))[d / 32]);
+    }
     return q[at] * (double)wr_f32_from_f16(((const uint16_t *)(const void *)(q + n_d * n_slots))[d / 32 * n_slots + slot]);
 }
 
@@ -91,14 +97,16 @@ static void fill_kv(struct check *c, struct problem *p, enum check_data kind, vo
 static void poison(struct problem *p, void *k, void *v)
 {
     const uint32_t n_d = p->t.head_dim, slot_bytes = p->t.type == WR_KV_F32 ? 4 : 2;
-    const uint32_t n = p->t.type == WR_KV_Q8_0 ? n_d / 32 : n_d, behind = p->t.type == WR_KV_Q8_0 ? n_d : 0; /* q8_0: the scales, behind the int8 values */
+    /* Of q8_0 and k8v4 the scales, which are behind the integers. */
+    const uint32_t n = in_blocks(p->t.type) ? n_d / 32 : n_d, k_behind = in_blocks(p->t.type) ? n_d * 16 : 0;
+    const uint32_t v_behind = p->t.type == WR_KV_K8V4 ? n_d / 2 : p->t.type == WR_KV_Q8_0 ? n_d : 0;
     const size_t key_bytes = wr_kv_key_bytes(p->t.type, n_d), value_bytes = wr_kv_value_bytes(p->t.type, n_d);
     const float nan = NAN;
     const uint16_t half_nan = 0x7e00;
     for (uint32_t key = 0; key < WR_TILE; key++) {
         bool seen = false;
         for (uint32_t i = 0; i < p->t.n_q; i++) seen = seen || (key >= p->first[i] && key < p->last[i]);
-        uint8_t *block = (uint8_t *)k + key / 16 * 16 * key_bytes + behind * 16, *row = (uint8_t *)v + key * value_bytes + behind;
+        uint8_t *block = (uint8_t *)k + key / 16 * 16 * key_bytes + k_behind, *row = (uint8_t *)v + key * value_bytes + v_behind;
         for (uint32_t i = 0; i < n && !seen; i++) {
             memcpy(block + (i * 16 + key % 16) * slot_bytes, slot_bytes == 4 ? (const void *)&nan : &half_nan, slot_bytes);
             memcpy(row + i * slot_bytes, slot_bytes == 4 ? (const void *)&nan : &half_nan, slot_bytes);
@@ -382,9 +390,9 @@ void check_attend(struct check *c)
     const uint32_t n_dims = sizeof head_dims / sizeof head_dims[0], n_blocked = 7; /* the first ones: multiples of 32 */
     for (uint32_t n_q = 1; n_q <= WR_TILE_MAX_Q; n_q += c->quick || n_q >= 20 ? 7 : 1) {
         for (uint32_t mask = 0; mask < N_MASKS; mask++) {
-            for (uint32_t i = 0; i < 6; i++) {
+            for (uint32_t i = 0; i < 2 * WR_N_KV_TYPES; i++) {
                 const enum wr_kv_type type = i % WR_N_KV_TYPES;
-                tile(c, type, head_dims[check_below(c, type == WR_KV_Q8_0 ? n_blocked : n_dims)], n_q, mask, check_below(c, CHECK_N_DATA));
+                tile(c, type, head_dims[check_below(c, in_blocks(type) ? n_blocked : n_dims)], n_q, mask, check_below(c, CHECK_N_DATA));
             }
         }
     }
@@ -392,7 +400,8 @@ void check_attend(struct check *c)
         for (uint32_t kind = 0; kind < CHECK_N_DATA; kind++) {
             tile(c, WR_KV_F16, head_dims[i], 1 + check_below(c, 12), CAUSAL, kind);
             tile(c, WR_KV_F32, head_dims[i], 1 + check_below(c, 12), RANDOM, kind);
-            if (i < n_blocked) tile(c, WR_KV_Q8_0, head_dims[i], 1 + check_below(c, 12), kind % 2 ? CAUSAL : RANDOM, kind);
+            for (uint32_t type = WR_KV_Q8_0; type <= WR_KV_K8V4 && i < n_blocked; type++)
+                tile(c, type, head_dims[i], 1 + check_below(c, 12), kind % 2 ? CAUSAL : RANDOM, kind);
         }
     }
     static const enum check_data kinds[] = {CHECK_NORMAL, CHECK_WIDE, CHECK_OUTLIER};
@@ -400,7 +409,7 @@ void check_attend(struct check *c)
         for (uint32_t i = 0; i < 3; i++) {
             context(c, type, 64, 1, 0, kinds[i], 0.0f);
             context(c, type, 128, 300, 0, kinds[i], 0.0f);
-            context(c, type, type == WR_KV_Q8_0 ? 96 : 80, 700, 250, kinds[i], 30.0f);
+            context(c, type, in_blocks(type) ? 96 : 80, 700, 250, kinds[i], 30.0f);
             if (!c->quick) context(c, type, 32, 2 * WR_SPAN + 300, i * 4000, kinds[i], 0.0f);
         }
     }
@@ -444,11 +453,12 @@ void bench_attend(struct check *c)
     for (size_t i = 0; i < all / 2; i++) ((uint16_t *)kv)[i] = (uint16_t)(0x3000 + i * 2654435761u % 0x800 + (i * 40503 & 1) * 0x8000);
     check_fill(c, CHECK_NORMAL, q, WR_TILE_MAX_Q * 128);
     memset(state, 0, WR_TILE_MAX_Q * 130 * 4);
-    for (uint32_t s = 0; s < 2 * sizeof shapes / sizeof shapes[0]; s++) {
-        const enum wr_kv_type type = s % 2 ? WR_KV_Q8_0 : WR_KV_F16;
-        const uint32_t n_d = shapes[s / 2].head_dim, n_q = shapes[s / 2].n_q;
+    static const enum wr_kv_type types[] = {WR_KV_F16, WR_KV_Q8_0, WR_KV_K8V4};
+    for (uint32_t s = 0; s < 3 * sizeof shapes / sizeof shapes[0]; s++) {
+        const enum wr_kv_type type = types[s % 3];
+        const uint32_t n_d = shapes[s / 3].head_dim, n_q = shapes[s / 3].n_q;
         const size_t tile_bytes = WR_TILE * ((size_t)wr_kv_key_bytes(type, n_d) + wr_kv_value_bytes(type, n_d));
-        const bool from_memory = shapes[s / 2].from_memory;
+        const bool from_memory = shapes[s / 3].from_memory;
         for (uint32_t i = 0; i < n_q; i++) rows[i] = q + i * n_d, first[i] = 0, last[i] = WR_TILE;
         for (uint32_t i = 0; i <= c->n_levels; i++) {
             struct attend_bench b = {i ? c->level[i - 1] : c->ref,

@@ -307,23 +307,31 @@ static size_t place(uint32_t i, uint32_t n_slots, uint32_t slot) { return (size_
 /* One key or value as it should be stored, places that belong to others as they were; rule g written out. */
 static void expect_stored(enum wr_kv_type type, const float *x, uint32_t n, uint8_t *to, uint32_t n_slots, uint32_t slot)
 {
+    const bool blocks = type == WR_KV_Q8_0 || type == WR_KV_K8V4, nibbles = type == WR_KV_K8V4 && n_slots == 1;
+    const float max = nibbles ? 7 : 127;
     uint16_t half;
-    for (uint32_t i = 0; i < n && type != WR_KV_Q8_0; i++) {
+    for (uint32_t i = 0; i < n && !blocks; i++) {
         half = wr_f16_from_f32(x[i]);
         if (type == WR_KV_F32)
             memcpy(to + place(i, n_slots, slot) * 4, x + i, 4);
         else
             memcpy(to + place(i, n_slots, slot) * 2, &half, 2);
     }
-    for (uint32_t i = 0; i < n && type == WR_KV_Q8_0; i += 32) {
+    for (uint32_t i = 0; i < n && blocks; i += 32) {
         float amax = 0;
         for (uint32_t j = i; j < i + 32; j++) amax = fmaxf(amax, fabsf(x[j]));
         for (uint32_t j = i; j < i + 32; j++) {
-            float q = amax < 0x1p-100f ? 0 : rintf(x[j] * (127 / amax));
-            to[place(j, n_slots, slot)] = (uint8_t)(int8_t)fminf(fmaxf(q, -127), 127);
+            float q = amax < 0x1p-100f ? 0 : rintf(x[j] * (max / amax));
+            int whole = (int)fminf(fmaxf(q, -max), max);
+            if (!nibbles)
+                to[place(j, n_slots, slot)] = (uint8_t)whole;
+            else if (j % 32 < 16)
+                to[i / 2 + j % 16] = (uint8_t)(whole + 16) % 16;
+            else
+                to[i / 2 + j % 16] |= (uint8_t)((whole + 16) % 16 * 16);
         }
-        half = wr_f16_from_f32(amax < 0x1p-100f ? 0 : amax / 127);
-        memcpy(to + n * n_slots + place(i / 32, n_slots, slot) * 2, &half, 2);
+        half = wr_f16_from_f32(amax < 0x1p-100f ? 0 : amax / max);
+        memcpy(to + (nibbles ? n / 2 : n * n_slots) + place(i / 32, n_slots, slot) * 2, &half, 2);
     }
 }
 
@@ -334,12 +342,13 @@ static void kv_store(struct check *c, enum wr_kv_type type, uint32_t head_dim, e
     float *k = filled(c, kind, head_dim), *v = filled(c, kind, head_dim);
     uint32_t at = check_below(c, 2 * head_dim);
     if (limit != 0.0f) (at < head_dim ? k : v)[at % head_dim] = limit; /* else no element of these data is above 6e4 */
+    const float per_step = type == WR_KV_F16 ? 1.0f : type == WR_KV_K8V4 && at >= head_dim ? 7.0f : 127.0f;
     uint8_t *k_want = check_alloc(key * 16, alignment), *v_want = check_alloc(row, alignment), *k_same = malloc(key * 16), *v_same = malloc(row);
     memcpy(k_same, k_want, key * 16);
     memcpy(v_same, v_want, row);
     bool finite = c->ref->kv_store(type, head_dim, k, v, k_want, slot, v_want);
     /* The largest that rounds to a finite half, in the value or in the scale of its block. */
-    bool expected = type == WR_KV_F32 ? isfinite(limit) : fabsf(limit) / (type == WR_KV_F16 ? 1.0f : 127.0f) < 65520.0f;
+    bool expected = type == WR_KV_F32 ? isfinite(limit) : fabsf(limit) / per_step < 65520.0f;
     bool right = finite == expected && check_intact(k_want) && check_intact(v_want);
     if (expected) {
         expect_stored(type, k, head_dim, k_same, 16, slot);
@@ -363,10 +372,35 @@ static void kv_store(struct check *c, enum wr_kv_type type, uint32_t head_dim, e
     free(v_same);
 }
 
+/* Against the sum that it is, in double precision: log2(n) additions and a product, each off by half a unit of the sum of magnitudes. */
+static void hadamard(struct check *c, uint32_t head_dim, enum check_data kind)
+{
+    uint32_t n = 1;
+    while (head_dim % (2 * n) == 0) n *= 2;
+    float *x = filled(c, kind, head_dim), *y = check_alloc(head_dim * sizeof *y, 4);
+    memcpy(y, x, head_dim * sizeof *y);
+    wr_hadamard(y, head_dim);
+    bool right = check_intact(y);
+    for (uint32_t i = 0; i < head_dim; i++) {
+        double want = 0, size = 0;
+        for (uint32_t j = i / n * n; j < i / n * n + n; j++) {
+            uint32_t common = i % n & j % n, odd = 0;
+            for (; common != 0; common /= 2) odd ^= common % 2;
+            want += odd ? -(double)x[j] : (double)x[j];
+            size += fabs((double)x[j]);
+        }
+        right = right && fabs((double)y[i] - want / sqrt(n)) <= (log2(n) + 3) * 0x1p-24 * size / sqrt(n) + 0x1p-148;
+    }
+    check_that(c, right, "hadamard head_dim %u %s: away from double precision", head_dim, check_data_name(kind));
+    check_free(x);
+    check_free(y);
+}
+
 void check_rows(struct check *c)
 {
     static const uint32_t head_dims[] = {8, 24, 32, 40, 64, 80, 96, 100, 128, 256};
-    static const float limits[] = {0.0f, 65519.996f, 65520.0f, -65520.0f, 65504.0f, 8321039.5f, 8321040.0f, -1e7f, 1e38f, INFINITY, -INFINITY, NAN};
+    static const float limits[] = {
+        0.0f, 65519.996f, 65520.0f, -65520.0f, 65504.0f, 8321039.5f, 8321040.0f, 458639.97f, -458640.0f, -1e7f, 1e38f, INFINITY, -INFINITY, NAN};
     for (uint32_t kind = 0; kind < CHECK_N_DATA; kind++) {
         for (uint32_t i = 0; i < N_LENGTHS; i += c->quick ? 7 : 1) {
             rmsnorm(c, row_length(i), kind);
@@ -377,6 +411,7 @@ void check_rows(struct check *c)
             quantize(c, n, kind, true);
         }
         for (uint32_t i = 0; i < sizeof head_dims / sizeof head_dims[0]; i++) {
+            hadamard(c, head_dims[i], kind);
             for (uint32_t j = 0; j < sizeof limits / sizeof limits[0]; j++) {
                 for (int type = 0; type < WR_N_KV_TYPES; type++)
                     if (wr_kv_fits(type, head_dims[i])) kv_store(c, type, head_dims[i], kind, limits[j]);

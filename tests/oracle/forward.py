@@ -17,8 +17,13 @@ FLOATS = ("F32", "F16", "BF16")
 @dataclasses.dataclass(frozen=True)
 class Rounding:
     activation: int = 0  # largest integer of an activation: 127, 32767; 0: not rounded
-    kv: str = ""        # stored keys and values: f16, q8_0; else not rounded
+    kv: str = ""        # stored keys and values: f16, q8_0, k8v4; else not rounded
+    hadamard: str | None = None  # heads that are rotated before they are stored: k (and q with it), v; None: as the type says
     float32_angles: bool = False  # of RoPE, as float32 programs have them: position times frequency, rounded
+
+    @property
+    def rotated(self):
+        return {"q8_0": "k", "k8v4": "kv"}.get(self.kv, "") if self.hadamard is None else self.hadamard
 
 
 EXACT = Rounding()
@@ -87,16 +92,28 @@ def round_activations(x, largest):
 
 
 def round_kv(x, kv):
-    """Rule g: what is stored of keys or values [n][heads][head_dim]. q8_0 is rule d along head_dim with d as half."""
+    """Rule g: what is stored of keys or values [n][heads][head_dim]. q8_0 and q4_0 are rule d along head_dim with d as half."""
     if kv == "f16":
         return x.astype(np.float16).astype(x.dtype)
-    if kv != "q8_0":
+    if not kv:
         return x
+    largest = np.float32({"q8_0": 127, "q4_0": 7}[kv])
     groups = x.astype(np.float32).reshape(*x.shape[:2], -1, GROUP)
     amax = np.abs(groups).max(axis=3, keepdims=True)
     seen = amax >= np.float32(2.0**-100)
-    q = np.where(seen, np.rint(groups * (np.float32(127) / np.where(seen, amax, np.float32(1)))), np.float32(0))
-    return (q * (amax / np.float32(127)).astype(np.float16).astype(np.float32)).reshape(x.shape).astype(x.dtype)
+    q = np.where(seen, np.rint(groups * (largest / np.where(seen, amax, np.float32(1)))), np.float32(0))
+    return (q * (amax / largest).astype(np.float16).astype(np.float32)).reshape(x.shape).astype(x.dtype)
+
+
+def hadamard(x):
+    """The normalized Walsh-Hadamard transform along the last axis, in parts of the largest power of two that divides it; its own inverse."""
+    n = x.shape[-1] & -x.shape[-1]
+    y, step = x.reshape(-1, n), 1
+    while step < n:
+        pairs = y.reshape(len(y), -1, 2, step)
+        y = np.stack((pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]), axis=2).reshape(len(y), n)
+        step *= 2
+    return (y * x.dtype.type(n**-0.5)).reshape(x.shape)
 
 
 def product(model, x, name, weight, rounding, rows=slice(None)):
@@ -174,8 +191,11 @@ def hidden_states(model, ids, roundings=(EXACT,)):
             q, k, v = (times(y, part).reshape(n, -1, model.head_dim) for part in ("attn_q", "attn_k", "attn_v"))
             q, k = norm(q, "attn_q_norm", model.gemma), norm(k, "attn_k_norm", model.gemma)
             q, k = (rotate(model, z, window is not None, rounding.float32_angles) for z in (q, k))
-            k, v = (round_kv(z, rounding.kv) for z in (k, v))
-            y = times(attend(q, k, v, scale, window).reshape(n, -1), "attn_output")
+            rotated = rounding.rotated
+            q, k, v = (hadamard(z) if part in rotated else z for z, part in ((q, "k"), (k, "k"), (v, "v")))
+            k, v = (round_kv(z, kv) for z, kv in zip((k, v), ("q8_0", "q4_0") if rounding.kv == "k8v4" else 2 * (rounding.kv,)))
+            y = attend(q, k, v, scale, window)
+            y = times((hadamard(y) if "v" in rotated else y).reshape(n, -1), "attn_output")
             x = x + norm(y, "post_attention_norm", model.gemma)
             y = norm(x, "ffn_norm")
             y = times(activation(model, times(y, "ffn_gate")) * times(y, "ffn_up"), "ffn_down")

@@ -12,6 +12,7 @@ import pytest
 from command import GOLDEN, weir_json
 
 WORDS = 2048  # of a tile
+QUANTIZED = ("q8_0", "k8v4")  # types of keys and values
 
 # Of the oracle from its golden values: 99 % and all of the positions are within. The golden values are float32 themselves: for smollm2 a float64 pass
 # over 1,920 positions was up to 2e-4 off them, float32 3.6e-4 over all.
@@ -172,18 +173,44 @@ def test_precise_with_default_keys_and_values(smollm2, scratch, say):
     assert distances.same_top("precise") >= 0.995
 
 
-@pytest.mark.parametrize("n", [pytest.param(128, id="128"), pytest.param(None, id="all", marks=pytest.mark.slow)])
-def test_quantized_keys_and_values(smollm2, scratch, say, n):
-    """What q8_0 adds to the distance: beside halves with int8 activations, and nearly alone with int16."""
-    ids = np.load(GOLDEN / "logprobs-smollm2-135m-a.npz")["ids"][:n]
-    flags = {"f16": (), "q8_0": ("--kv", "q8_0"), "precise q8_0": ("--precise", "--kv", "q8_0")}
-    simulations = {"q8_0, the simulation": forward.Rounding(127, "q8_0"), "precise q8_0, the simulation": forward.Rounding(32767, "q8_0")}
-    paths = {how: eval_logits(smollm2, ids, scratch, *flags[how]) for how in flags}
-    distances, _ = distances_from_float32(smollm2, ids, {how: np.load(path, mmap_mode="r") for how, path in paths.items()}, simulations)
+def check_quantized_kv(name, model, folder, say, n):
+    """What q8_0 and k8v4 add: beside int8 activations, and nearly alone with int16. Held against the simulation of the same rounding, and, as a user would
+    see it, against the same command with halves."""
+    ids = np.load(GOLDEN / f"logprobs-{name}-a.npz")["ids"][:n]
+    modes = {"": (127, ()), "precise ": (32767, ("--precise",))}
+    paths = {f"{mode}{kv}": eval_logits(model, ids, folder, *flags, "--kv", kv) for mode, (_, flags) in modes.items() for kv in ("f16", *QUANTIZED)}
+    logits = {how: np.load(path, mmap_mode="r") for how, path in paths.items()}
+    simulations = {f"{mode}{kv}, the simulation": forward.Rounding(largest, kv) for mode, (largest, _) in modes.items() for kv in QUANTIZED}
+    simulations.update({f"precise {kv}, heads not rotated": forward.Rounding(32767, kv, "") for kv in QUANTIZED})
+    distances, _ = distances_from_float32(model, ids, logits, simulations)
+    for mode in modes:
+        halves = logits[f"{mode}f16"]
+        added = Distances(len(ids), QUANTIZED)
+        for word in range(0, halves.shape[1], WORDS):
+            words = slice(word, word + WORDS)
+            added.add(word, np.asarray(halves[:, words]), {kv: np.asarray(logits[f"{mode}{kv}"][:, words]) for kv in QUANTIZED})
+        for kv in QUANTIZED:
+            say(f"measured: {name}, {len(ids)} positions, {mode}f16 against {mode}{kv}: {added.line(kv)}")
     for path in paths.values():
         path.unlink()
     for how in distances.others:
-        say(f"measured: smollm2-135m, {len(ids)} positions, float32 against {how}: {distances.line(how)}")
-    for how in ("q8_0", "precise q8_0"):
-        assert distances.kl(how) <= (1.5 if n else 1.15) * distances.kl(f"{how}, the simulation")
+        say(f"measured: {name}, {len(ids)} positions, float32 against {how}: {distances.line(how)}")
+    for mode in modes:
+        for kv in QUANTIZED:
+            assert distances.kl(mode + kv) <= (1.5 if n else 1.15) * distances.kl(f"{mode}{kv}, the simulation"), (mode, kv)
+    for kv in QUANTIZED:
+        assert distances.kl(f"precise {kv}") < distances.kl(f"precise {kv}, heads not rotated"), "what the rotation is for"
+    assert distances.kl("precise q8_0") < distances.kl("precise k8v4"), "values of 4 bits are seen"
+    return distances
+
+
+@pytest.mark.parametrize("n", [pytest.param(128, id="128"), pytest.param(None, id="all", marks=pytest.mark.slow)])
+def test_quantized_keys_and_values(smollm2, scratch, say, n):
+    distances = check_quantized_kv("smollm2-135m", smollm2, scratch, say, n)
     assert distances.kl("precise q8_0") < distances.kl("f16"), "8 bits of keys and values cost less than 8 bits of activations"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", LARGE)
+def test_quantized_keys_and_values_of_large_models(large_here, scratch, say, name):
+    check_quantized_kv(name, large_here(name), scratch, say, 512)

@@ -106,16 +106,18 @@ def test_super_blocks(tmp_path, say, kind, precise, bound):
     assert error <= bound
 
 
+@pytest.mark.parametrize("kv", ("q8_0", "k8v4"))
 @pytest.mark.parametrize("arch, full", GRAPHS, ids=NAMES)
-def test_quantized_keys_and_values(tmp_path, say, arch, full):
-    """--kv q8_0 is rule g in float64. A key or value that lies between two steps may be rounded to the other one there: up to 1/127 of its block's largest."""
+def test_quantized_keys_and_values(tmp_path, say, arch, full, kv):
+    """Rule g in float64. A key or value that lies between two steps may be rounded to the other one there, by 1/127 (1/7) of its block's largest: all rows
+    after it see that, by a small part of what the rounding of all does. Another rule, or a head that is not rotated, would be as far away as that."""
     ids = tiny_ids(600)
     path = tiny_model.write(tmp_path / "m.gguf", full=full, arch=arch)
     model = forward.Model(path, np.float64)
-    logits = weir_logits(tmp_path, path, ids, "--kv", "q8_0")
-    rounded, exact = (forward.logits(model, x) for x in forward.hidden_states(model, ids, (forward.Rounding(kv="q8_0"), forward.EXACT)))
+    logits = weir_logits(tmp_path, path, ids, "--kv", kv)
+    rounded, exact = (forward.logits(model, x) for x in forward.hidden_states(model, ids, (forward.Rounding(kv=kv), forward.EXACT)))
     error, distance = relative_error(logits, rounded), relative_error(logits, exact)
     usual = np.median(np.abs(logits - rounded).max(axis=1) / np.abs(rounded).max(axis=1))
-    say(f"measured: F32 weights, --kv q8_0, {arch} {'full' if full else 'plain'}: relative error {error:.1e}, median row {usual:.1e}, "
+    say(f"measured: F32 weights, --kv {kv}, {arch} {'full' if full else 'plain'}: relative error {error:.1e}, median row {usual:.1e}, "
         f"from exact keys and values {distance:.1e}")
-    assert usual <= 1e-4 and error <= distance / 5
+    assert usual <= distance / 50 and error <= distance / 5

@@ -167,6 +167,11 @@ static double stored(enum wr_kv_type type, const uint8_t *block, bool is_value, 
     uint16_t h;
     if (type == WR_KV_F32) return memcpy(&f, at + i * 4, 4), (double)f;
     if (type == WR_KV_F16) return memcpy(&h, at + i * 2, 2), (double)wr_f32_from_f16(h);
+    if (type == WR_KV_K8V4 && is_value) { /* the low halves of 16 bytes, then the high ones; 8 to 15 stand for -8 to -1 */
+        const int both = at[d / 32 * 16 + d % 16], half = d % 32 < 16 ? both % 16 : both / 16;
+        memcpy(&h, at + DIM / 2 + d / 32 * 2, 2);
+        return (half < 8 ? half : half - 16) * (double)wr_f32_from_f16(h);
+    }
     memcpy(&h, is_value ? at + DIM + d / 32 * 2 : at + DIM * 16 + (d / 32 * 16 + position % 16) * 2, 2);
     return (double)(int8_t)at[i] * (double)wr_f32_from_f16(h);
 }
@@ -175,7 +180,7 @@ static double stored(enum wr_kv_type type, const uint8_t *block, bool is_value, 
 static void windows_are_what_blocks_hold(void **state)
 {
     (void)state;
-    const enum wr_kv_type types[] = {WR_KV_F32, WR_KV_F16, WR_KV_Q8_0};
+    const enum wr_kv_type types[] = {WR_KV_F32, WR_KV_F16, WR_KV_Q8_0, WR_KV_K8V4};
     wr_bench_options options = {.what = "stream"};
     struct wr_bench b = {.o = &options};
     wr_ledger_init(&b.ledger);

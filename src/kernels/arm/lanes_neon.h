@@ -73,13 +73,16 @@ LANES v16 v_set_f16(uint16_t x)
     const float32x4_t v = vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(x)));
     return (v16){v, v, v, v};
 }
-LANES v16 v_load_i8(const int8_t *p)
+LANES v16 bytes_to_f32(int8x16_t v)
 {
-    const int8x16_t v = vld1q_s8(p);
     const int16x8_t low = vmovl_s8(vget_low_s8(v)), high = vmovl_high_s8(v);
     return (v16){vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_high_s16(low)), vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))),
         vcvtq_f32_s32(vmovl_high_s16(high))};
 }
+LANES v16 v_load_i8(const int8_t *p) { return bytes_to_f32(vld1q_s8(p)); }
+/* The low, and the high, 4 bits of 16 bytes, in two's complement. */
+LANES v16 v_load_i4_low(const uint8_t *p) { return bytes_to_f32(vshrq_n_s8(vreinterpretq_s8_u8(vshlq_n_u8(vld1q_u8(p), 4)), 4)); }
+LANES v16 v_load_i4_high(const uint8_t *p) { return bytes_to_f32(vshrq_n_s8(vreinterpretq_s8_u8(vld1q_u8(p)), 4)); }
 LANES void store_f16(uint16_t *p, float32x4_t x) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x))); }
 LANES void v_store_f16(uint16_t *p, v16 x)
 {

@@ -64,6 +64,9 @@ LANES v16 widen(const enum wr_kv_type type, const void *p, size_t at, v16 scale)
     return v_mul(v_load_i8((const int8_t *)p + at), scale);
 }
 
+/* Vector i of a position's V of 4 bits. */
+LANES v16 widen_i4(const uint8_t *p, uint32_t i, v16 scale) { return v_mul(i % 2 ? v_load_i4_high(p + i / 2 * 16) : v_load_i4_low(p + i / 2 * 16), scale); }
+
 LANES void score_blocks(struct score_args *a, uint32_t block, const uint32_t nq, const uint32_t nb, const enum wr_kv_type type)
 {
     v16 acc[LANES_MAX_Q][4], scale[4];
@@ -111,7 +114,7 @@ struct mix_args {
     const float *p;             /* [nq][WR_TILE], at the first key */
     const uint8_t *v;           /* first key, first of the dimensions */
     size_t stride;              /* bytes from key to key */
-    size_t scales;              /* q8_0: bytes from the first of the dimensions to its scale */
+    size_t scales;              /* q8_0, k8v4: bytes from the first of the dimensions to its scale */
     uint32_t n_keys, n_vectors; /* n_vectors * 16 dimensions */
     float *o[LANES_MAX_Q];      /* -> first of the dimensions */
     struct ahead *ahead;
@@ -134,8 +137,8 @@ LANES void mix_vectors(const struct mix_args *a, uint32_t vector, const uint32_t
         fetch(&ahead, nv, type);
         UNROLL
         for (uint32_t j = 0; j < nv; j++) {
-            if (type == WR_KV_Q8_0 && j % 2 == 0) scale = v_set_f16(scales[j / 2]);
-            const v16 v = widen(type, from, (vector + j) * 16, scale);
+            if ((type == WR_KV_Q8_0 || type == WR_KV_K8V4) && j % 2 == 0) scale = v_set_f16(scales[j / 2]);
+            const v16 v = type == WR_KV_K8V4 ? widen_i4(from, vector + j, scale) : widen(type, from, (vector + j) * 16, scale);
             UNROLL
             for (uint32_t i = 0; i < nq; i++) acc[i][j] = v_fma(v_set(p[i * WR_TILE]), v, acc[i][j]);
         }
@@ -148,27 +151,29 @@ LANES void mix_vectors(const struct mix_args *a, uint32_t vector, const uint32_t
     *a->ahead = ahead;
 }
 
-#define KERNELS(nq, nb, nv, type)                                                                                                                              \
+#define SCORE(nq, nb, type)                                                                                                                                    \
     static void score_##nq##_##type(struct score_args *a)                                                                                                      \
     {                                                                                                                                                          \
         uint32_t block = 0;                                                                                                                                    \
         for (; block + nb <= a->n_blocks; block += nb) score_blocks(a, block, nq, nb, WR_KV_##type);                                                           \
         for (; block < a->n_blocks; block++) score_blocks(a, block, nq, 1, WR_KV_##type);                                                                      \
-    }                                                                                                                                                          \
+    }
+#define MIX(nq, nv, type)                                                                                                                                      \
     static void mix_##nq##_##type(const struct mix_args *a)                                                                                                    \
     {                                                                                                                                                          \
         uint32_t vector = 0;                                                                                                                                   \
         for (; vector + nv <= a->n_vectors; vector += nv) mix_vectors(a, vector, nq, nv, WR_KV_##type);                                                        \
         for (; vector < a->n_vectors; vector++) mix_vectors(a, vector, nq, 1, WR_KV_##type);                                                                   \
     }
-#define SHAPE(nq, nb, nv) KERNELS(nq, nb, nv, F16) KERNELS(nq, nb, nv, F32) KERNELS(nq, nb, nv, Q8_0)
+#define SHAPE(nq, nb, nv) SCORE(nq, nb, F16) SCORE(nq, nb, F32) SCORE(nq, nb, Q8_0) MIX(nq, nv, F16) MIX(nq, nv, F32) MIX(nq, nv, Q8_0) MIX(nq, nv, K8V4)
 LANES_SHAPES(SHAPE)
 #undef SHAPE
-#undef KERNELS
+#undef MIX
+#undef SCORE
 
 #define SHAPE(nq, nb, nv)                                                                                                                                      \
-    {{[WR_KV_F16] = score_##nq##_F16, [WR_KV_F32] = score_##nq##_F32, [WR_KV_Q8_0] = score_##nq##_Q8_0},                                                       \
-        {[WR_KV_F16] = mix_##nq##_F16, [WR_KV_F32] = mix_##nq##_F32, [WR_KV_Q8_0] = mix_##nq##_Q8_0}, nb, nv},
+    {{[WR_KV_F16] = score_##nq##_F16, [WR_KV_F32] = score_##nq##_F32, [WR_KV_Q8_0] = score_##nq##_Q8_0, [WR_KV_K8V4] = score_##nq##_Q8_0},                     \
+        {[WR_KV_F16] = mix_##nq##_F16, [WR_KV_F32] = mix_##nq##_F32, [WR_KV_Q8_0] = mix_##nq##_Q8_0, [WR_KV_K8V4] = mix_##nq##_K8V4}, nb, nv},
 static const struct {
     void (*score[WR_N_KV_TYPES])(struct score_args *);
     void (*mix[WR_N_KV_TYPES])(const struct mix_args *);
@@ -197,7 +202,7 @@ static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
 static uint32_t most(uint32_t a, uint32_t b) { return a > b ? a : b; }
 static uint32_t rounds(uint32_t n, uint32_t step) { return (n + step - 1) / step; }
 
-/* Blocks [block, block + n_blocks) of K at dimensions [d, d + n_d) as f32, [n_blocks][n_d][16]. q8_0: d and n_d are multiples of 32. */
+/* Blocks [block, block + n_blocks) of K at dimensions [d, d + n_d) as f32, [n_blocks][n_d][16]. q8_0, k8v4: d and n_d are multiples of 32. */
 static void widen_keys(const struct wr_tile *t, uint32_t block, uint32_t n_blocks, uint32_t d, uint32_t n_d, float *to)
 {
     const size_t bytes = (size_t)WR_KV_BLOCK * wr_kv_key_bytes(t->type, t->head_dim);
@@ -217,9 +222,28 @@ static void widen_keys(const struct wr_tile *t, uint32_t block, uint32_t n_block
     }
 }
 
+/* The same as widen_values of k8v4, whose bytes hold two vectors: vector and n are even. */
+static void widen_values_i4(const struct wr_tile *t, uint32_t key, uint32_t end, uint32_t vector, uint32_t n, float *to)
+{
+    const size_t bytes = wr_kv_value_bytes(t->type, t->head_dim);
+    const uint8_t *from = (const uint8_t *)t->v + key * bytes;
+    for (; key < end; key++, from += bytes) {
+        const uint16_t *scales = (const uint16_t *)(const void *)(from + t->head_dim / 2);
+        for (uint32_t g = vector / 2; g < (vector + n) / 2; g++, to += WR_GROUP) {
+            const v16 scale = v_set_f16(scales[g]);
+            v_store(to, v_mul(v_load_i4_low(from + g * (WR_GROUP / 2)), scale));
+            v_store(to + 16, v_mul(v_load_i4_high(from + g * (WR_GROUP / 2)), scale));
+        }
+    }
+}
+
 /* V of the keys [key, end) at vectors [vector, vector + n) as f32, [end - key][n][16]. */
 static void widen_values(const struct wr_tile *t, uint32_t key, uint32_t end, uint32_t vector, uint32_t n, float *to)
 {
+    if (t->type == WR_KV_K8V4) {
+        widen_values_i4(t, key, end, vector, n, to);
+        return;
+    }
     const size_t bytes = wr_kv_value_bytes(t->type, t->head_dim);
     const uint8_t *from = (const uint8_t *)t->v + key * bytes;
     for (; key < end; key++, from += bytes) {
@@ -356,7 +380,7 @@ static void mix_group(const struct wr_tile *t, const struct queries *s, uint32_t
 static void outputs(const struct wr_tile *t, const struct queries *s, float *part)
 {
     const bool stored = as_stored(t, s);
-    const size_t bytes = wr_kv_value_bytes(t->type, t->head_dim);
+    const size_t bytes = wr_kv_value_bytes(t->type, t->head_dim), scales = t->type == WR_KV_K8V4 ? t->head_dim / 2 : t->head_dim;
     const uint32_t n_vectors = t->head_dim / 16, v_step = stored ? most(n_vectors, 1) : most(shapes[s->per_group - 1].n_vectors, 2);
     const uint32_t key_step = stored ? most((uint32_t)(PART_FLOATS * sizeof *part / bytes), 1) : PART_FLOATS / (v_step * 16);
     const uint32_t n_steps = stored ? rounds(n_vectors, shapes[s->per_group - 1].n_vectors) * (s->last - s->first)
@@ -368,7 +392,7 @@ static void outputs(const struct wr_tile *t, const struct queries *s, float *par
         const uint32_t end = least(key + key_step, s->last);
         for (uint32_t j = 0; j < n_vectors; j += v_step) {
             const uint32_t n = least(v_step, n_vectors - j);
-            struct values v = {t->type, (const uint8_t *)t->v + key * bytes, bytes, t->head_dim, key, j * 16, n, &ahead};
+            struct values v = {t->type, (const uint8_t *)t->v + key * bytes, bytes, scales, key, j * 16, n, &ahead};
             if (!stored) {
                 widen_values(t, key, end, j, n, part);
                 v = (struct values){WR_KV_F32, (const uint8_t *)part, n * 16 * sizeof *part, 0, key, j * 16, n, &ahead};

@@ -153,21 +153,37 @@ LANES bool round_f16(const float *x, uint32_t n, uint16_t out[16])
     return v_fold_max_i(v_magnitude(v_load_f16(out))) < INFINITE;
 }
 
+/* 32 dimensions of a key or value; false if one of them or their scale is not finite. */
+LANES bool quantize_stored(const float *x, const int32_t max, int8_t q[WR_GROUP], uint16_t *scale)
+{
+    int32_t bits = max_magnitude(x, WR_GROUP);
+    if (bits >= INFINITE) return false;
+    float amax = wr_f32_from_bits((uint32_t)bits), all = (float)max;
+    bool zero = amax < 0x1p-100f;
+    v16 inverse = v_set(zero ? 0.0f : all / amax);
+    v_store_i8(q, quantize_16(x, inverse, max));
+    v_store_i8(q + 16, quantize_16(x + 16, inverse, max));
+    *scale = wr_f16_from_f32(zero ? 0.0f : amax / all);
+    return *scale < F16_INFINITE;
+}
+
 /* A key or value of one head: values `step` apart in q, scales `step` apart behind them. */
 LANES bool store_q8_0(const float *x, uint32_t head_dim, int8_t *q, uint16_t *scale, const uint32_t step)
 {
-    for (uint32_t i = 0; i < head_dim; i += WR_GROUP, x += WR_GROUP, scale += step) {
-        int32_t bits = max_magnitude(x, WR_GROUP);
-        if (bits >= INFINITE) return false;
-        float amax = wr_f32_from_bits((uint32_t)bits);
-        bool zero = amax < 0x1p-100f;
-        v16 inverse = v_set(zero ? 0.0f : 127.0f / amax);
+    for (uint32_t i = 0; i < head_dim; i += WR_GROUP, scale += step) {
         int8_t group[WR_GROUP];
-        v_store_i8(group, quantize_16(x, inverse, 127));
-        v_store_i8(group + 16, quantize_16(x + 16, inverse, 127));
+        if (!quantize_stored(x + i, 127, group, scale)) return false;
         for (uint32_t j = 0; j < WR_GROUP; j++) q[(i + j) * step] = group[j];
-        *scale = wr_f16_from_f32(zero ? 0.0f : amax / 127.0f);
-        if (*scale >= F16_INFINITE) return false;
+    }
+    return true;
+}
+
+LANES bool store_q4_0(const float *x, uint32_t head_dim, uint8_t *q, uint16_t *scale)
+{
+    for (uint32_t i = 0; i < head_dim; i += WR_GROUP, q += WR_GROUP / 2, scale++) {
+        int8_t group[WR_GROUP];
+        if (!quantize_stored(x + i, 7, group, scale)) return false;
+        for (uint32_t j = 0; j < WR_GROUP / 2; j++) q[j] = (uint8_t)((group[j] & 15) | group[j + WR_GROUP / 2] << 4);
     }
     return true;
 }
@@ -179,10 +195,12 @@ bool LEVEL(kv_store)(enum wr_kv_type type, uint32_t head_dim, const float *k, co
         memcpy(v_row, v, head_dim * sizeof *v);
         return LEVEL(all_finite)(k, head_dim) && LEVEL(all_finite)(v, head_dim);
     }
-    if (type == WR_KV_Q8_0) {
+    if (type != WR_KV_F16) {
         int8_t *k8 = k_block, *v8 = v_row;
+        uint8_t *v4 = v_row;
         return store_q8_0(k, head_dim, k8 + slot, (uint16_t *)(void *)(k8 + head_dim * WR_KV_BLOCK) + slot, WR_KV_BLOCK) &&
-               store_q8_0(v, head_dim, v8, (uint16_t *)(void *)(v8 + head_dim), 1);
+               (type == WR_KV_Q8_0 ? store_q8_0(v, head_dim, v8, (uint16_t *)(void *)(v8 + head_dim), 1)
+                                   : store_q4_0(v, head_dim, v4, (uint16_t *)(void *)(v4 + head_dim / 2)));
     }
     bool finite = true;
     for (uint32_t i = 0; i < head_dim; i += 16) {

@@ -8,11 +8,24 @@
 #include "base/num.h"
 #include "kernels/ref/fold.h"
 
-/* Value i of a K block or of a position's V. q8_0: the product is exact, 8 bits times 11. */
-static float kv_value(enum wr_kv_type type, const void *p, size_t i, const uint16_t *scale)
+static float scaled(int8_t q, const void *scales, size_t i) { return (float)q * wr_f32_from_f16(((const uint16_t *)scales)[i]); } /* exact: 8 bits times 11 */
+
+/* Dimension d of the key in a slot of a K block, and of a position's V. */
+static float key_value(enum wr_kv_type type, uint32_t n_d, const uint8_t *block, uint32_t slot, uint32_t d)
 {
-    if (type == WR_KV_Q8_0) return (float)((const int8_t *)p)[i] * wr_f32_from_f16(*scale);
-    return type == WR_KV_F16 ? wr_f32_from_f16(((const uint16_t *)p)[i]) : ((const float *)p)[i];
+    const size_t i = d * WR_KV_BLOCK + slot;
+    if (type == WR_KV_F32) return ((const float *)(const void *)block)[i];
+    if (type == WR_KV_F16) return wr_f32_from_f16(((const uint16_t *)(const void *)block)[i]);
+    return scaled(((const int8_t *)block)[i], block + n_d * WR_KV_BLOCK, d / WR_GROUP * WR_KV_BLOCK + slot);
+}
+
+static float value_value(enum wr_kv_type type, uint32_t n_d, const uint8_t *row, uint32_t d)
+{
+    if (type == WR_KV_F32) return ((const float *)(const void *)row)[d];
+    if (type == WR_KV_F16) return wr_f32_from_f16(((const uint16_t *)(const void *)row)[d]);
+    if (type == WR_KV_Q8_0) return scaled(((const int8_t *)row)[d], row + n_d, d / WR_GROUP);
+    const uint8_t both = row[d / WR_GROUP * (WR_GROUP / 2) + d % (WR_GROUP / 2)], n = d % WR_GROUP < WR_GROUP / 2 ? both & 15 : both >> 4;
+    return scaled((int8_t)((n ^ 8) - 8), row + n_d / 2, d / WR_GROUP);
 }
 
 static void attend_one(const struct wr_tile *t, uint32_t i)
@@ -26,9 +39,8 @@ static void attend_one(const struct wr_tile *t, uint32_t i)
     for (uint32_t j = first; j < last; j++) {
         const uint32_t slot = j % WR_KV_BLOCK;
         const uint8_t *block = (const uint8_t *)t->k + (j - slot) * key_bytes;
-        const uint16_t *scale = (const uint16_t *)(const void *)(block + n_d * WR_KV_BLOCK) + slot; /* of q8_0 */
         float s = 0.0f;
-        for (uint32_t d = 0; d < n_d; d++) s = fmaf(q[d], kv_value(t->type, block, d * WR_KV_BLOCK + slot, scale + d / WR_GROUP * WR_KV_BLOCK), s);
+        for (uint32_t d = 0; d < n_d; d++) s = fmaf(q[d], key_value(t->type, n_d, block, slot, d), s);
         s *= t->scale;
         if (t->softcap != 0.0f) s = t->softcap * wr_tanh(s / t->softcap);
         if (s > max) max = s;
@@ -49,8 +61,7 @@ static void attend_one(const struct wr_tile *t, uint32_t i)
     t->l[i] += fold_sum(sum);
     for (uint32_t j = first; j < last; j++) {
         const uint8_t *row = (const uint8_t *)t->v + j * value_bytes;
-        const uint16_t *scale = (const void *)(row + n_d);
-        for (uint32_t d = 0; d < n_d; d++) o[d] = fmaf(p[j], kv_value(t->type, row, d, scale + d / WR_GROUP), o[d]);
+        for (uint32_t d = 0; d < n_d; d++) o[d] = fmaf(p[j], value_value(t->type, n_d, row, d), o[d]);
     }
 }
 

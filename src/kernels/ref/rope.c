@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rotary position embedding (Su et al., RoFormer, arXiv 2104.09864), rule c. */
+/* Rotary position embedding (Su et al., RoFormer, arXiv 2104.09864), rule c, and the rotation of stored heads, rule g. */
 #include "kernels/ops.h"
 
 #include "base/num.h"
@@ -33,5 +33,23 @@ void wr_rope_scalar(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_ro
             *p0 = fmaf(x0, c[i], -(x1 * s[i]));
             *p1 = fmaf(x0, s[i], x1 * c[i]);
         }
+    }
+}
+
+void wr_hadamard(float *x, uint32_t head_dim)
+{
+    const uint32_t n = head_dim & -head_dim; /* the lowest bit that is set */
+    const float norm = 1.0f / sqrtf((float)n);
+    for (float *part = x; part < x + head_dim; part += n) {
+        for (uint32_t step = 1; step < n; step *= 2) {
+            for (uint32_t i = 0; i < n; i += 2 * step) {
+                for (uint32_t j = i; j < i + step; j++) {
+                    const float a = part[j], b = part[j + step];
+                    part[j] = a + b;
+                    part[j + step] = a - b;
+                }
+            }
+        }
+        for (uint32_t i = 0; i < n; i++) part[i] *= norm;
     }
 }

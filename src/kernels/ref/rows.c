@@ -83,31 +83,53 @@ bool wr_all_finite_scalar(const float *x, size_t n)
 
 const char *wr_kv_name(enum wr_kv_type type)
 {
-    static const char *const names[WR_N_KV_TYPES] = {"f16", "f32", "q8_0"};
+    static const char *const names[WR_N_KV_TYPES] = {"f16", "f32", "q8_0", "k8v4"};
     return names[type];
 }
 
-bool wr_kv_fits(enum wr_kv_type type, uint32_t head_dim) { return type != WR_KV_Q8_0 || head_dim % WR_GROUP == 0; }
+static bool in_blocks(enum wr_kv_type type) { return type == WR_KV_Q8_0 || type == WR_KV_K8V4; }
+
+bool wr_kv_rotates_keys(enum wr_kv_type type) { return in_blocks(type); }
+
+bool wr_kv_rotates_values(enum wr_kv_type type) { return type == WR_KV_K8V4; }
+
+bool wr_kv_fits(enum wr_kv_type type, uint32_t head_dim) { return !in_blocks(type) || head_dim % WR_GROUP == 0; }
 
 uint32_t wr_kv_key_bytes(enum wr_kv_type type, uint32_t head_dim)
 {
-    if (type == WR_KV_Q8_0) return head_dim + head_dim / WR_GROUP * (uint32_t)sizeof(uint16_t);
+    if (in_blocks(type)) return head_dim + head_dim / WR_GROUP * (uint32_t)sizeof(uint16_t);
     return head_dim * (type == WR_KV_F16 ? 2 : 4);
 }
 
-uint32_t wr_kv_value_bytes(enum wr_kv_type type, uint32_t head_dim) { return wr_kv_key_bytes(type, head_dim); }
+uint32_t wr_kv_value_bytes(enum wr_kv_type type, uint32_t head_dim) { return wr_kv_key_bytes(type, head_dim) - (type == WR_KV_K8V4 ? head_dim / 2 : 0); }
 
-/* Rule d for a key or value of one head: values `step` apart in q, scales `step` apart behind them. */
+/* Rule d for 32 dimensions of a key or value, whose scale is then rounded to f16. False if a value or the scale is not finite. */
+static bool quantize_stored(const float *x, float max, int8_t *q, uint16_t *scale)
+{
+    float d, s, s16[2];
+    if (!quantize_group(x, max, q, NULL, &d, &s, s16)) return false;
+    *scale = wr_f16_from_f32(d);
+    return *scale < F16_INFINITE;
+}
+
+/* A key or value of one head: values `step` apart in q, scales `step` apart behind them. */
 static bool store_q8_0(const float *x, uint32_t head_dim, int8_t *q, uint16_t *scale, uint32_t step)
 {
-    for (uint32_t i = 0; i < head_dim; i += WR_GROUP) {
+    for (uint32_t i = 0; i < head_dim; i += WR_GROUP, scale += step) {
         int8_t group[WR_GROUP];
-        float d, s, s16[2];
-        if (!quantize_group(x + i, 127.0f, group, NULL, &d, &s, s16)) return false;
+        if (!quantize_stored(x + i, 127.0f, group, scale)) return false;
         for (uint32_t j = 0; j < WR_GROUP; j++) q[(i + j) * step] = group[j];
-        uint16_t rounded = wr_f16_from_f32(d);
-        if (rounded >= F16_INFINITE) return false;
-        scale[i / WR_GROUP * step] = rounded;
+    }
+    return true;
+}
+
+/* A value of one head in two's complement of 4 bits: dimensions j and j + 16 of a group share a byte, j in its low half. */
+static bool store_q4_0(const float *x, uint32_t head_dim, uint8_t *q, uint16_t *scale)
+{
+    for (uint32_t i = 0; i < head_dim; i += WR_GROUP, q += WR_GROUP / 2, scale++) {
+        int8_t group[WR_GROUP];
+        if (!quantize_stored(x + i, 7.0f, group, scale)) return false;
+        for (uint32_t j = 0; j < WR_GROUP / 2; j++) q[j] = (uint8_t)((group[j] & 15) | group[j + WR_GROUP / 2] << 4);
     }
     return true;
 }
@@ -121,10 +143,12 @@ bool wr_kv_store_scalar(enum wr_kv_type type, uint32_t head_dim, const float *k,
         }
         return wr_all_finite_scalar(k, head_dim) && wr_all_finite_scalar(v, head_dim);
     }
-    if (type == WR_KV_Q8_0) {
+    if (in_blocks(type)) {
         int8_t *k8 = k_block, *v8 = v_row;
+        uint8_t *v4 = v_row;
         return store_q8_0(k, head_dim, k8 + slot, (uint16_t *)(void *)(k8 + head_dim * WR_KV_BLOCK) + slot, WR_KV_BLOCK) &&
-               store_q8_0(v, head_dim, v8, (uint16_t *)(void *)(v8 + head_dim), 1);
+               (type == WR_KV_Q8_0 ? store_q8_0(v, head_dim, v8, (uint16_t *)(void *)(v8 + head_dim), 1)
+                                   : store_q4_0(v, head_dim, v4, (uint16_t *)(void *)(v4 + head_dim / 2)));
     }
     bool finite = true;
     for (uint32_t i = 0; i < head_dim; i++) {

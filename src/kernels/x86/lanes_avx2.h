@@ -69,6 +69,18 @@ LANES v16 v_load_i8(const int8_t *p)
     return V16(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))),
         _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8)))));
 }
+/* The low, and the high, 4 bits of 16 bytes, in two's complement. */
+LANES v16 bytes_to_f32(__m128i x)
+{
+    return V16(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(x)), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(x, x))));
+}
+LANES __m128i i4_to_i8(__m128i x)
+{
+    const __m128i value = _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+    return _mm_shuffle_epi8(value, _mm_and_si128(x, _mm_set1_epi8(15)));
+}
+LANES v16 v_load_i4_low(const uint8_t *p) { return bytes_to_f32(i4_to_i8(_mm_loadu_si128((const __m128i *)p))); }
+LANES v16 v_load_i4_high(const uint8_t *p) { return bytes_to_f32(i4_to_i8(_mm_srli_epi16(_mm_loadu_si128((const __m128i *)p), 4))); }
 LANES void v_store_f16(uint16_t *p, v16 x)
 {
     _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

@@ -29,6 +29,12 @@ LANES void v_store_n(float *p, v16 x, uint32_t n) { _mm512_mask_storeu_ps(p, lan
 LANES v16 v_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
 LANES v16 v_set_f16(uint16_t x) { return _mm512_cvtph_ps(_mm256_set1_epi16((int16_t)x)); }
 LANES v16 v_load_i8(const int8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }
+/* The low, and the high, 4 bits of 16 bytes, in two's complement. */
+LANES v16 v_load_i4_low(const uint8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)), 28), 28));
+}
+LANES v16 v_load_i4_high(const uint8_t *p) { return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)), 4)); }
 LANES void v_store_f16(uint16_t *p, v16 x) { _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)); }
 
 LANES v16 v_add(v16 a, v16 b) { return _mm512_add_ps(a, b); }
