@@ -63,7 +63,7 @@ def test_resumed_equals_cold(model, folder):
     """F1, F3, F7: whatever the length that was saved, and by whatever plan, the rest has the logits of one run; only the rest is evaluated. gemma3 has a
     window of 16 positions, of which many are behind it."""
     ids = ids_of(1100)
-    for kv in ("f16", "q8_0", "f32"):
+    for kv in ("f16", "q8_0", "k8v4", "f32"):
         cold, logits = run_ids(model, folder, ids, "--kv", kv)
         plans = [["--kv", kv], least(model, "--kv", kv, "-t", 2), ["--kv", kv, "--chunk", 7, "--io", "pread"], ["--kv", kv, "--direct", "off", "-t", 1]]
         for i, n in enumerate((2, 255, 256, 257, 777) if kv == "f16" else (300,)):
