@@ -5,9 +5,9 @@
  *
  * Three ways, by the number of activation rows m:
  * - up to DIRECT_M, known formats: integer sums straight from the file's blocks;
- * - few: LANES weight rows at a time are unpacked, a chunk of k at a time, into a panel that stays in the first-level
+ * - up to FEW_M: LANES weight rows at a time are unpacked, a chunk of k at a time, into a panel that stays in the first-level
  *   cache and meets all activation rows there; what these bring to each block is prepared once a call;
- * - many: a chunk of GROUP_ROWS weight rows is unpacked, and each tile of TILE_M activation rows meets all its panels.
+ * - many: a chunk of GROUP_ROWS weight rows is unpacked, and each block of BLOCK_M activation rows meets all its panels, in tiles of up to TILE_M rows.
  */
 #include "kernels/matmul.h"
 
@@ -19,7 +19,6 @@ enum {
     CHUNK_FLOATS = CHUNK_BYTES / 4,
     PANEL_BYTES = CHUNK_BYTES * LANES,
     DIRECT_M = 4,
-    FEW_M = 64,
     MAX_BLOCK_BYTES = 34, /* of 32 elements, of the formats that are read in lanes */
 };
 
@@ -59,8 +58,8 @@ struct work {
         };
         float rows[LANES][CHUNK_FLOATS]; /* float weights on their way into a panel */
     };
-    int16_t x16[TILE_M][CHUNK_BYTES / 2]; /* q8 widened */
-    struct act_chunk acts[TILE_M];
+    int16_t x16[BLOCK_M][CHUNK_BYTES / 2]; /* q8 widened */
+    struct act_chunk acts[BLOCK_M];
     uint16_t halves[2][CHUNK_BLOCKS][LANES];                  /* scales and mins of a panel */
     uint8_t last_rows[LANES][CHUNK_BLOCKS * MAX_BLOCK_BYTES]; /* a panel of fewer rows than LANES */
 };

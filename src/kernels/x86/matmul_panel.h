@@ -73,7 +73,7 @@ ALWAYS_INLINE void tile_integers(const struct tile *t, const enum panel panel, c
                 UNROLL for (unsigned i = 0; i < m; i++)
                 {
                     UNROLL for (unsigned j = 0; j < v; j++) total[i][j] =
-                        panel != PANEL_U8 ? sum[i][j] : dot_u8_end(sum[i][j], first == 0 ? vi_set32(a[i].start[at]) : total[i][j]);
+                        panel != PANEL_U8 ? sum[i][j] : dot_u8_total(v, sum[i][j], first == 0 ? vi_set32(a[i].start[at]) : total[i][j]);
                 }
             }
             w += steps * sizeof(vi);
@@ -112,38 +112,71 @@ ALWAYS_INLINE void tile_floats(const struct tile *t, const unsigned m, const uns
     store_accumulators(t, m, v, acc);
 }
 
+/* What gcc 12 moves apart in a tile of AVX2 needs registers that are not there: without its scheduling, and with loads where the source has them, tiles take
+ * up to 10 % less time (Zen 3). */
+#ifdef KEEP_ORDER
+#define TILE_ORDER(...) __attribute__((optimize(__VA_ARGS__)))
+#else
+#define TILE_ORDER(...)
+#endif
+#define TILE_5BITS(m, v)                                                                                                                                       \
+    NEVER_INLINE void tile_u8_5bits_##m##x##v(const struct tile *t) { tile_integers(t, PANEL_U8, 32, U8_STEPS(5), m, v); }
 #define TILE(m, v)                                                                                                                                             \
-    NEVER_INLINE void tile_u8_##m##x##v(const struct tile *t) { tile_integers(t, PANEL_U8, 32, U8_STEPS(4), m, v); }                                           \
-    NEVER_INLINE void tile_u8_5bits_##m##x##v(const struct tile *t) { tile_integers(t, PANEL_U8, 32, U8_STEPS(5), m, v); }                                     \
+    NEVER_INLINE TILE_ORDER("no-schedule-insns2", "no-tree-ter") void tile_u8_##m##x##v(const struct tile *t)                                                  \
+    {                                                                                                                                                          \
+        tile_integers(t, PANEL_U8, 32, U8_STEPS(4), m, v);                                                                                                     \
+    }                                                                                                                                                          \
+    NEVER_INLINE TILE_ORDER("no-schedule-insns2", "no-tree-ter") void tile_u8_of_16_##m##x##v(const struct tile *t)                                            \
+    {                                                                                                                                                          \
+        tile_integers(t, PANEL_U8, 16, U8_STEPS(4), m, v);                                                                                                     \
+    }                                                                                                                                                          \
+    NEVER_INLINE TILE_ORDER("no-schedule-insns2") void tile_u8_6bits_of_16_##m##x##v(const struct tile *t)                                                     \
+    {                                                                                                                                                          \
+        tile_integers(t, PANEL_U8, 16, U8_STEPS(6), m, v);                                                                                                     \
+    }                                                                                                                                                          \
     NEVER_INLINE void tile_s16_##m##x##v(const struct tile *t) { tile_integers(t, PANEL_S16, 32, 16, m, v); }                                                  \
-    NEVER_INLINE void tile_u8_of_16_##m##x##v(const struct tile *t) { tile_integers(t, PANEL_U8, 16, U8_STEPS(4), m, v); }                                     \
-    NEVER_INLINE void tile_u8_6bits_of_16_##m##x##v(const struct tile *t) { tile_integers(t, PANEL_U8, 16, U8_STEPS(6), m, v); }                               \
     NEVER_INLINE void tile_s16_of_16_##m##x##v(const struct tile *t) { tile_integers(t, PANEL_S16, 16, 8, m, v); }                                             \
     NEVER_INLINE void tile_f32_##m##x##v(const struct tile *t) { tile_floats(t, m, v); }
-#define TILES(m, v)                                                                                                                                            \
+#define TILES_(m, v, u8_5bits)                                                                                                                                 \
     {                                                                                                                                                          \
-        tile_u8_##m##x##v, tile_u8_5bits_##m##x##v, tile_s16_##m##x##v, tile_u8_of_16_##m##x##v, tile_u8_6bits_of_16_##m##x##v, tile_s16_of_16_##m##x##v,      \
-            tile_f32_##m##x##v                                                                                                                                 \
+        tile_u8_##m##x##v, tile_u8_of_16_##m##x##v, tile_u8_6bits_of_16_##m##x##v, tile_s16_##m##x##v, tile_s16_of_16_##m##x##v, tile_f32_##m##x##v, u8_5bits  \
     }
+#define TILES(m, v) TILES_(m, v, tile_u8_5bits_##m##x##v)
 
-enum { TILE_U8, TILE_U8_5BITS, TILE_S16, TILE_U8_OF_16, TILE_U8_6BITS_OF_16, TILE_S16_OF_16, TILE_F32, N_TILES };
+enum { TILE_U8, TILE_U8_OF_16, TILE_U8_6BITS_OF_16, TILE_S16, TILE_S16_OF_16, TILE_F32, TILE_U8_5BITS, N_TILES };
 
 #if TILE_M == 8
 TILE(8, 1)
+TILE_5BITS(8, 1)
 #endif
 #if TILE_M >= 6
 TILE(6, 1)
+TILE_5BITS(6, 1)
 #endif
 TILE(4, 1)
+TILE_5BITS(4, 1)
 TILE(2, 1)
+TILE_5BITS(2, 1)
 TILE(1, 1)
-#if TILE_PANELS == 2
-#if TILE_M >= 6
-TILE(6, 2)
-#endif
-TILE(4, 2)
+TILE_5BITS(1, 1)
+#if TILE_PANELS == 2 && LANES == 8
+TILE(3, 1)
+TILE(3, 2)
 TILE(2, 2)
 TILE(1, 2)
+#define PAIR(m) TILES_(m, 2, NULL) /* sums in parts need more registers: Q5_K 0.9 of the rate of one panel, while Q6_K gains 1.05 even so */
+#define BOTH(m) {m, {TILES(m, 1), PAIR(m)}},
+#elif TILE_PANELS == 2
+#if TILE_M >= 6
+TILE(6, 2)
+TILE_5BITS(6, 2)
+#endif
+TILE(4, 2)
+TILE_5BITS(4, 2)
+TILE(2, 2)
+TILE_5BITS(2, 2)
+TILE(1, 2)
+TILE_5BITS(1, 2)
 #define BOTH(m) {m, {TILES(m, 1), TILES(m, 2)}},
 #else
 #define BOTH(m) {m, {TILES(m, 1)}},
@@ -159,7 +192,15 @@ static const struct {
 #if TILE_M >= 6
     BOTH(6)
 #endif
-        BOTH(4) BOTH(2) BOTH(1)};
+#if TILE_M == 4 && LANES == 8
+        {4, {TILES(4, 1)}}, /* as with 8 rows */
+    {3, {TILES_(3, 1, NULL), PAIR(3)}},
+#else
+    BOTH(4)
+#endif
+    BOTH(2) BOTH(1)};
+
+enum { N_SHAPES = sizeof tiles / sizeof tiles[0] };
 
 /* Weights + offset of the widest format fit the first tile of a kind that has the bits for them. */
 static unsigned tile_of(const struct product *p)
@@ -186,50 +227,78 @@ static void prepare(const struct product *p, uint32_t i, size_t k0, unsigned n, 
     for (unsigned j = 0; j < n; j++) x16[j] = act->q8[at + j];
 }
 
+/* What activation row i, row j of its block, and those behind it bring to a tile. */
+static void set_activations(const struct product *p, struct tile *t, uint32_t i, uint32_t j, size_t k0)
+{
+    const struct wr_act *act = p->act;
+    const size_t at = (size_t)i * act->k + k0;
+    t->acts = p->kept ? p->kept + k0 / p->chunk * act->m + i : &p->work->acts[j];
+    if (p->panel == PANEL_F32) {
+        t->x = (const uint8_t *)(act->x + i * act->ldx + k0);
+        t->ldx = act->ldx * sizeof(float);
+    } else if (p->panel == PANEL_U8) {
+        t->x = (const uint8_t *)(act->q8 + at);
+        t->ldx = act->k;
+    } else if (act->precise || p->kept) {
+        t->x = (const uint8_t *)((act->precise ? act->q16 : p->x16) + at);
+        t->ldx = act->k * sizeof(int16_t);
+    } else {
+        t->x = (const uint8_t *)p->work->x16[j];
+        t->ldx = sizeof p->work->x16[0];
+    }
+}
+
+/* Activation rows [i, end) of the chunk: they lie far apart, often by a power of 2, and are in no near cache. */
+static void fetch_activations(const struct product *p, uint32_t i, uint32_t end, size_t k0, unsigned n)
+{
+    const struct wr_act *act = p->act;
+    const size_t size = p->panel == PANEL_F32 ? sizeof(float) : act->precise ? sizeof(int16_t) : 1;
+    const char *x = p->panel == PANEL_F32 ? (const char *)act->x : act->precise ? (const char *)act->q16 : (const char *)act->q8;
+    for (; i < end && i < act->m; i++) {
+        const char *row = x + (i * (p->panel == PANEL_F32 ? act->ldx : act->k) + k0) * size;
+        for (size_t at = 0; at < n * size; at += 64) _mm_prefetch(row + at, _MM_HINT_T1);
+    }
+}
+
+/* Of the next tile. After the last one this points past the end, where nothing is read. */
+ALWAYS_INLINE void fetch_accumulators(const float *y, size_t ldy)
+{
+    UNROLL for (size_t i = 0; i < TILE_M - 1; i++) _mm_prefetch((const char *)(y + i * ldy), _MM_HINT_T0);
+}
+
 /* All activation rows against the panels of n_rows weight rows, over the chunk of elements [k0, k0 + n). */
 static void run_tiles(const struct product *p, size_t k0, unsigned n, unsigned n_rows, float *y, size_t ldy)
 {
     const struct wr_act *act = p->act;
     struct work *work = p->work;
     const unsigned tile = tile_of(p);
-    const bool pairs = TILE_PANELS == 2 && n_rows > LANES;
-    unsigned kind = 0;
-    while (pairs && tiles[kind].run[1][0] == NULL) kind++;
-    for (uint32_t i = 0; i < act->m; i += tiles[kind].m) {
-        while (tiles[kind].m > act->m - i) kind++;
-        struct tile t = {.n = n, .ldy = ldy, .first = k0 == 0, .has_min = p->quant->has_min};
-        if (p->panel == PANEL_F32) {
-            t.x = (const uint8_t *)(act->x + i * act->ldx + k0);
-            t.ldx = act->ldx * sizeof(float);
-        } else {
-            t.n = n / WR_GROUP;
-            if (p->kept) {
-                t.acts = p->kept + k0 / p->chunk * act->m + i;
-            } else {
-                for (unsigned j = 0; j < tiles[kind].m; j++) prepare(p, i + j, k0, n, &work->acts[j], work->x16[j]);
-                t.acts = work->acts;
-            }
-            const size_t at = (size_t)i * act->k + k0;
-            if (p->panel == PANEL_U8) {
-                t.x = (const uint8_t *)(act->q8 + at);
-                t.ldx = act->k;
-            } else if (act->precise || p->kept) {
-                t.x = (const uint8_t *)((act->precise ? act->q16 : p->x16) + at);
-                t.ldx = act->k * sizeof(int16_t);
-            } else {
-                t.x = (const uint8_t *)work->x16;
-                t.ldx = sizeof work->x16[0];
-            }
-        }
+    const bool pairs = tiles[N_SHAPES - 1].run[1][tile] != NULL && n_rows > LANES;
+    unsigned widest = 0;
+    while (tiles[widest].run[pairs][tile] == NULL) widest++;
+    const uint32_t tile_m = tiles[widest].m, most = pairs ? BLOCK_M / tile_m * tile_m : tile_m, share = most * 2 / GROUP_PANELS;
+    for (uint32_t first = 0; first < act->m; first += most) {
+        const uint32_t end = act->m - first < most ? act->m : first + most;
+        for (uint32_t i = first; i < end && p->panel != PANEL_F32 && !p->kept; i++) prepare(p, i, k0, n, &work->acts[i - first], work->x16[i - first]);
+        uint32_t ahead = end; /* the next block is fetched in shares, one with each two panels */
         for (unsigned r = 0, wide; r < n_rows; r += wide * LANES) {
             const unsigned panel = r / LANES;
             wide = pairs && n_rows - r > LANES ? 2 : 1;
-            t.w = work->panels[panel];
-            t.scale = work->scale[panel][0];
-            t.min = work->min[panel][0];
-            t.lanes = n_rows - r;
-            t.y = y + i * ldy + r;
-            tiles[kind].run[wide - 1][tile](&t);
+            if (FETCH_NEXT && pairs) {
+                fetch_activations(p, ahead, ahead + share, k0, n);
+                ahead += share;
+            }
+            struct tile t = {.w = work->panels[panel], .scale = work->scale[panel][0], .min = work->min[panel][0], .lanes = n_rows - r, .ldy = ldy};
+            t.n = p->panel == PANEL_F32 ? n : n / WR_GROUP;
+            t.first = k0 == 0;
+            t.has_min = p->quant->has_min;
+            unsigned kind = widest;
+            for (uint32_t i = first; i < end; i += tiles[kind].m) {
+                while (tiles[kind].m > end - i || tiles[kind].run[pairs][tile] == NULL) kind++;
+                set_activations(p, &t, i, i - first, k0);
+                t.y = y + i * ldy + r;
+                if (FETCH_NEXT && pairs) fetch_accumulators(i + tiles[kind].m < end ? t.y + tiles[kind].m * ldy : y + first * ldy + r + wide * LANES, ldy);
+                tiles[kind].run[wide - 1][tile](&t);
+            }
         }
     }
 }

@@ -8,6 +8,10 @@
 
 #define LANES 16 /* f32 of a vector: weight rows of a panel */
 #define TILE_PANELS 2
+#define BLOCK_M TILE_M
+#define FETCH_NEXT 0
+#define FEW_M 64
+#define dot_u8_total(v, acc, start) dot_u8_end(acc, start)
 #ifdef __AVX512VNNI__
 #define TILE_M 8 /* activation rows of a tile, at most */
 #define BYTES_BY_PAIRS 0
