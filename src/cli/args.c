@@ -103,10 +103,6 @@ static const struct {
     {"policy", LATER},
     {"spec", LATER},
     {"spec-k", LATER},
-    {"kv-dir", LATER},
-    {"kv-disk", LATER},
-    {"context", LATER "; the size of the context is -c"},
-    {"save-context", LATER},
     {"memory-file", LATER},
 };
 static const char *const later_commands[] = {"serve", "pack", "trace", "sim"};

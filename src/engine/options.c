@@ -98,6 +98,8 @@ int weir_options_set(weir_options *o, const char *name, const char *value, weir_
     if (strcmp(name, "extent") == 0) return size(name, value, &o->extent_bytes, err);
     if (strcmp(name, "kv-disk") == 0) return size(name, value, &o->kv_disk_bytes, err);
     if (strcmp(name, "kv-dir") == 0) return path_of(name, value, o->kv_dir, sizeof o->kv_dir, err);
+    if (strcmp(name, "context") == 0 && value[0] != '\0' && value[strspn(value, "0123456789")] == '\0') /* elsewhere the option is a number of positions */
+        return wr_err(err, WEIR_E_USAGE, "--context is a file (the one in this folder is ./%s); the size of the context is -c %s", value, value);
     if (strcmp(name, "context") == 0) return path_of(name, value, o->context, sizeof o->context, err);
     if (strcmp(name, "save-context") == 0) return path_of(name, value, o->save_context, sizeof o->save_context, err);
     if (strcmp(name, "kv") == 0) {

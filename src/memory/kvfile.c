@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/crc32c.h"
 
@@ -181,10 +182,18 @@ static int read_state(struct wr_kvfile *f, weir_err *err)
 
 /* ---- opening --------------------------------------------------------------------------- */
 
+#define LOCK_WAIT_MS 2000
+
+/* What a process that was killed had given to io_uring keeps its lock for some milliseconds after its end, so that one refusal is not taken at its word. */
 static int lock(struct wr_kvfile *f, bool alone, weir_err *err)
 {
-    if (flock(f->store.file.fd_buffered, (alone ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0 || errno != EWOULDBLOCK) return 0; /* some file systems have no locks */
-    return wr_err(err, WEIR_E_OPEN, "%s: another process %s; wait for its end or use a copy", label_of(f), alone ? "uses it" : "writes to it");
+    for (int ms = 0; flock(f->store.file.fd_buffered, (alone ? LOCK_EX : LOCK_SH) | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+         ms += 10) { /* some file systems have no locks */
+        if (ms >= LOCK_WAIT_MS)
+            return wr_err(err, WEIR_E_OPEN, "%s: another process %s; wait for its end or use a copy", label_of(f), alone ? "uses it" : "writes to it");
+        nanosleep(&(struct timespec){0, 10000000}, NULL);
+    }
+    return 0;
 }
 
 int wr_kvfile_open(
@@ -359,7 +368,8 @@ void wr_kvfile_close(struct wr_kvfile *f)
     if (f->record == NULL && f->place == NULL && f->store.file.fd_buffered <= 0) return;
     if (f->part != NULL && f->part[0] != '\0') unlink(f->part);
     if (f->writable && !f->pending && f->saved.generation > 0)
-        (void)wr_store_cut(&f->store, bytes_of(f, f->saved.n_full), NULL); /* what was reserved and not used */
+        (void)wr_store_cut(&f->store, bytes_of(f, f->saved.n_full), NULL);               /* what was reserved and not used */
+    if (f->store.file.fd_buffered >= 0) (void)flock(f->store.file.fd_buffered, LOCK_UN); /* io_uring may hold the file a little longer */
     wr_store_close(&f->store);
     wr_mem_free(f->record);
     wr_mem_free(f->weights);

@@ -154,7 +154,6 @@ def test_columns_stay_where_they_are():
     (("gemm", "--runs", "0"), "--runs"),
     (("gemm", "--io", "pread"), "no use for --io"),
     (("gemm", "model.gguf"), "one argument too many"),
-    (("attention", "--kv", "k8v4"), "not in this version"),
     (("attention", "--kv", "q8_0", "--shape", "4x2x64,3x1x40"), "3x1x40 have 40"),
     (("attention", "--kv", "k8v4", "--shape", "4x2x64,3x1x40"), "3x1x40 have 40"),
     (("attention", "--shape", "6x4x64"), "multiple of the KV heads"),

@@ -180,7 +180,7 @@ def test_json_has_the_documented_members(tiny):
     assert set(done["io"]) >= {"bytes_read_weights", "bytes_read_kv", "bytes_read_experts"}
     assert set(done["residency"]) == {"pinned", "streamed", "cached"}
     assert set(done["rates"]) == {"prefill", "decode", "prefill_predicted", "decode_predicted", "predicted_from"}
-    assert set(done["stalls"]) == {"io", "compute"} and set(done["kv"]) >= {"type", "context", "resident", "on_disk"}
+    assert set(done["stalls"]) == {"io", "compute", "write"} and set(done["kv"]) >= {"type", "context", "resident", "on_disk"}
     assert set(done["spec"]) >= {"mode", "drafted", "accepted", "passes"}
     plan = weir_json("plan", tiny)
     assert set(plan) >= {"memory", "residency", "kv", "io", "rates", "bound", "min_budget", "max_context"} and plan["bound"] in ("disk", "memory", "compute")

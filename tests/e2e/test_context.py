@@ -384,3 +384,8 @@ def test_chat(folder, terminal):
     assert on.ids[:len(file.ids)] == file.ids
     cold = weir_json("run", model, *flags, "--raw", "[user]and then?\n[assistant]", "--context", path)
     assert on.ids[:len(cold["prompt_ids"])] == cold["prompt_ids"] and cold["n_cached"] == len(file.ids)
+
+
+def test_a_number_is_no_file(llama):
+    done = weir("run", llama, "x", "--context", "4096")
+    assert done.code == 2 and "the size of the context is -c 4096" in done.err

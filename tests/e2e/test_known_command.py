@@ -339,7 +339,6 @@ def test_j7_budget(tiny):
     (["--raw", "--system", "x"], "give one of them"),
     (["-q", "-v"], "give one of them"),
     (["--draft", "x"], "not in this version"),
-    (["--kv-dir", "x"], "not in this version"),
 ])
 def test_j7_usage(tiny, words, text):
     error = error_of("run", tiny, "x", *words)

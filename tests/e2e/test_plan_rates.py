@@ -163,7 +163,7 @@ def test_usage(dense, profile, tmp_path):
 def test_advice(dense, profile):
     """The smaller change comes first; what it gives is what the plan of it says."""
     env = profile.store()
-    flags = ("-t", 1)
+    flags = ("-t", 1, "--kv-disk", 0)
     least, whole = dense.min_budget(*flags, "-c", 256), dense.min_budget(*flags, "-c", 4096)
     for budget, first in ((whole - MIB, "--memory"), (least + MIB, "-c")):
         refused = weir("plan", dense.path, *flags, "-c", 4096, "--memory", budget, env=env, expect=3).err.splitlines()

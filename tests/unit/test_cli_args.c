@@ -91,7 +91,6 @@ static void mistakes(void **state)
     REFUSED("did you mean --temp?", "--tem");                               /* --temperature is no option */
     REFUSED("unknown option --p; 'weir help run'", "--p");                  /* --prompt, --precise ...: none of them */
     REFUSED("did you mean -n?", "--tokens", "9");
-    REFUSED("the size of the context is -c", "--context", "3");
     REFUSED("did you mean --temp?", "--tmep=1");
     REFUSED("did you mean --top-k?", "--topk=1");
     REFUSED("did you mean --repeat-penalty?", "--repeat_penalty", "1");
