@@ -135,7 +135,8 @@ static void close_pass(struct pass *s)
     wr_mem_free(s);
 }
 
-/* Items for a member, as in the engine's passes: neighbours that have arrived, up to its share of what is left. */
+/* Items for a member: neighbours that have arrived, up to half of its share of what is left. One counter for all, as the engine has for what is read; for
+ * what is in memory that has one for each thread. */
 static uint32_t take_items(struct pass *s, uint32_t n_members, uint32_t *first)
 {
     const uint32_t all = wr_pager_items(s->pager, s->weight);

@@ -46,7 +46,7 @@ struct wr_pass {
         float *cos, *sin; /* [max_rows][n_rot / 2] */
         float *inv_freq;  /* [n_rot / 2], once */
     } rope[2];            /* global layers; local ones, where the model has them */
-    float *attend_state;  /* [4][max_rows][n_head], of attention over tiles from disk */
+    float *attend_state;  /* [4][max_rows][n_head], of attention over tiles from disk, and over spans apart */
     struct wr_act act;
     float *logits;        /* a tile of the head's output, or one row of it */
     uint8_t *member_work; /* [members][member_bytes] */

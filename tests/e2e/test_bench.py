@@ -90,6 +90,13 @@ def test_layer(more):
         assert 0 < row["max_rel_error"] < (0.02 if row["format"] == "Q4_K" and not more else 1e-3)
 
 
+@pytest.mark.parametrize("kv, least, most", (("f32", 0, 1e-3), ("q8_0", 1e-4, 0.02), ("k8v4", 2e-3, 0.4)))
+def test_layer_of_every_kv_type(kv, least, most):
+    """What keys and values are rounded to is more than all else is, and no defect."""
+    done = weir_json("bench", "layer", *FEW, "--shape", "tiny", "--rows", 5, "--type", "q8_0,f16", "--kv", kv, "--precise")
+    assert len(done["rows"]) == 2 and all(least < row["max_rel_error"] < most for row in done["rows"]), done
+
+
 def test_layer_at_every_level_leaves_nothing_behind(levels, scratch):
     for level in levels:
         done = weir_json("bench", "layer", *FEW, "--shape", "tiny", "--rows", 5, "--cpu", level, env={"TMPDIR": scratch})

@@ -119,7 +119,7 @@ def test_e1_tiny(tmp_path, levels, say, arch, kind, full, more):
     say(f"measured: {arch} {kind}{' full' if full else ''}{' '.join(('', *more))}: {len(rows)} combinations of {len(FACTORS) + 1} settings, equal bits")
 
 
-@pytest.mark.parametrize("arch, more", [("llama", ()), ("gemma3", ("--kv", "q8_0"))])
+@pytest.mark.parametrize("arch, more", [("llama", ()), ("gemma3", ("--kv", "q8_0")), ("qwen2", ("--kv", "k8v4"))])
 def test_e1_spans(tmp_path, arch, more):
     """Three spans of attention, for the 80 rows of the last pass: one after the other, or apart, by threads that find few heads."""
     model = tiny_model.write(tmp_path / "tiny.gguf", "Q8_0", arch=arch)

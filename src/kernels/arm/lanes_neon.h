@@ -18,7 +18,8 @@ typedef struct {
     int32x4_t a, b, c, d;
 } v16i;
 
-/* SHAPE(queries, blocks of K, vectors of V) of the attention register tiles: accumulators, widened vectors and a broadcast in 32 registers, of which a vector takes four. */
+/* SHAPE(queries, blocks of K, vectors of V) of the attention register tiles: accumulators, widened vectors and a broadcast in 32 registers, of
+ * which a vector takes four. */
 #define LANES_MAX_Q 6
 #define LANES_SHAPES(SHAPE) SHAPE(1, 2, 2) SHAPE(2, 2, 2) SHAPE(3, 1, 1) SHAPE(4, 1, 1) SHAPE(5, 1, 1) SHAPE(6, 1, 1)
 

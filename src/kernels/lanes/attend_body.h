@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * attend_tile in 16 lanes (see ref/attend.c for what it computes). Scores have keys in lanes, outputs have dimensions in lanes, so both are plain chains of
- * FMAs in the order of rule g, and a register tile of several queries loads each K and V vector once. A part of K or V that fits L1 is widened to f32 once
- * and shared by all queries. Included after rows_body.h.
+ * FMAs in the order of rule g, and a register tile of several queries loads each K and V vector once. Where queries take several register tiles, a part of
+ * K or V that fits L1 is widened to f32 once and shared by all; those of one read K and V as they are stored. Included after rows_body.h.
  */
 #define PART_FLOATS 4096 /* 16 KiB of widened K or V on the stack: half of the smallest L1 */
 

@@ -13,8 +13,8 @@
 typedef __m512 v16;
 typedef __m512i v16i;
 
-/* SHAPE(queries, blocks of K, vectors of V) of the attention register tiles. 8 x 2 accumulators leave room for the vectors and a broadcast; with few queries more vectors
- * keep both FMA units busy (4 cycles latency). */
+/* SHAPE(queries, blocks of K, vectors of V) of the attention register tiles. 8 x 2 accumulators leave room for the vectors and a
+ * broadcast; with few queries more vectors keep both FMA units busy (4 cycles latency). */
 #define LANES_MAX_Q 8
 #define LANES_SHAPES(SHAPE) SHAPE(1, 4, 4) SHAPE(2, 4, 4) SHAPE(3, 4, 4) SHAPE(4, 4, 4) SHAPE(5, 2, 2) SHAPE(6, 2, 2) SHAPE(7, 2, 2) SHAPE(8, 2, 2)
 

@@ -19,7 +19,7 @@
 #define TILE_PANELS 2
 #define TILE_M 4     /* activation rows of a tile: 3 by two panels, 4 by one; integer sums and f32 accumulators leave few of 16 registers */
 #define BLOCK_M 24   /* activation rows that meet two panels while these are in the first-level cache */
-#define FEW_M 7      /* with 8 rows many are faster: 1.3 of the rate with Q4_0, as fast with Q6_K and Q8_0 (Zen 3) */
+#define FEW_M 7      /* with 8 rows many are faster: 1.2 of the rate with Q4_0, as fast with Q6_K and Q8_0 (Zen 3) */
 #define FETCH_NEXT 1 /* whether the next block's activations and the next tile's accumulators are fetched meanwhile */
 #ifndef __clang__
 #define KEEP_ORDER 1
