@@ -203,6 +203,7 @@ static void attend_member(void *arg, uint32_t member, uint32_t n_members)
         for (uint32_t t = 0; t < SPAN_TILES; t++) {
             tile.k = span + t * TILE_BYTES;
             tile.v = span + (SPAN_TILES + t) * TILE_BYTES;
+            tile.next_k = t + 1 < SPAN_TILES ? span + (t + 1) * TILE_BYTES : NULL; /* as in a pass */
             j->p->kernels->attend_tile(&tile);
         }
     }
