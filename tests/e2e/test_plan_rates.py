@@ -161,7 +161,7 @@ def test_usage(dense, profile, tmp_path):
 
 
 def test_advice(dense, profile):
-    """The smaller change comes first; what it gives is what the plan of it says."""
+    """The smaller change comes first; what it gives is what the plan of it says. Keys and values stay in memory, so that a context needs it."""
     env = profile.store()
     flags = ("-t", 1, "--kv-disk", 0)
     least, whole = dense.min_budget(*flags, "-c", 256), dense.min_budget(*flags, "-c", 4096)
