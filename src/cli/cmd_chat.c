@@ -398,6 +398,12 @@ static int talk(struct chat *chat, weir_err *err)
         bool typed_command = chat->interactive && copy[0] == '/';
         code = typed_command ? command(chat, copy, &end, err) : turn(chat, copy, n, err);
         wr_mem_free(copy);
+        if (code == WEIR_E_CANCELLED && typed_command && *wr_cli_cancel() != SIGTERM) { /* /save or /load */
+            wr_cli_cancel_reset();
+            wr_cli_notice(cli, "interrupted");
+            err->text[0] = 0;
+            code = 0;
+        }
         if (code == WEIR_E_MISMATCH) clear(chat);
         if (chat->interactive && (mends(code) || code == WEIR_E_MISMATCH || (typed_command && is_of_file(code)))) {
             wr_cli_printf(&cli->err, "weir: error: %s\n", err->text);

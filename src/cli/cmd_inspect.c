@@ -73,8 +73,10 @@ static void put_table(struct wr_cli_out *out, json_t *about)
 static void put_context(struct wr_cli_out *out, const json_t *about)
 {
     char a[32];
-    wr_cli_printf(out, "saved context of %llu tokens, %s, %llu commits\nmodel         %s, ", (unsigned long long)number(about, "tokens"),
-        wr_cli_size(number(about, "file_bytes"), a), (unsigned long long)number(about, "commits"), string(about, "arch"));
+    wr_cli_printf(out, "saved context of %llu tokens, %s, %llu commits\nmodel         ", (unsigned long long)number(about, "tokens"),
+        wr_cli_size(number(about, "file_bytes"), a), (unsigned long long)number(about, "commits"));
+    wr_cli_put_escaped(out, string(about, "arch"), 32);
+    wr_cli_put(out, ", ", 2);
     wr_cli_put_escaped(out, string(about, "model"), 200);
     wr_cli_printf(out,
         "\nkeys, values  %s, %llu layers x %llu heads x %llu dimensions\narithmetic    %llu%s\nweights       %llu of %llu compared when it is used\n",

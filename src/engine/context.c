@@ -154,7 +154,7 @@ static int block_read(void *user, uint32_t layer, uint32_t tile, const void *blo
     weir_engine *e = user;
     struct wr_context *c = &e->context;
     const size_t i = (size_t)tile * e->kv.n_layer + layer;
-    if (tile >= c->n_loaded_tiles || c->seen[i]) return 0;
+    if (tile >= c->n_adopted_tiles || c->seen[i]) return 0;
     if (wr_crc32c(0, block, e->kv.block_bytes) != c->crcs[i]) return wr_kvfile_damaged(c->in_place ? &c->to : &c->from, tile, layer, err);
     c->seen[i] = 1;
     return 0;
@@ -228,13 +228,33 @@ int wr_context_compare(weir_engine *e, weir_err *err)
         }
         if (wr_pager_weight_crc(e->pager, w, &crc)) {
             n_known++;
-            if (c->has_from) rc = compare(e, &c->from, i, w, crc, err);
+            if (c->has_from && !c->refused) rc = compare(e, &c->from, i, w, crc, err);
             if (rc == 0 && c->has_to) rc = compare(e, &c->to, i, w, crc, err);
             if (rc == 0 && c->has_to && !c->to.weights[i].known) rc = wr_kvfile_set_weight(&c->to, i, crc, err);
         }
         i++;
     }
     if (rc == 0) c->n_compared = n_known;
+    return rc;
+}
+
+void wr_context_refuse(weir_session *s)
+{
+    struct wr_context *c = &s->engine->context;
+    s->n = 0;
+    s->logits = NULL;
+    if (!c->has_from || c->has_to) return; /* a file that would be extended stays what it is */
+    c->refused = true;
+    c->mismatch = false;
+}
+
+/* What is copied from one saved context to another is still of the model that the first was saved with: the second says so where this one's weights are not
+ * read yet, or else a difference that shows later would be forgotten. */
+static int inherit_weights(const struct wr_kvfile *from, struct wr_kvfile *to, weir_err *err)
+{
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < to->about.n_weights; i++)
+        if (from->weights[i].known && !to->weights[i].known) rc = wr_kvfile_set_weight(to, i, from->weights[i].crc, err);
     return rc;
 }
 
@@ -355,7 +375,7 @@ static int adopt(weir_session *s, struct wr_kvfile *f, const uint32_t *crcs, wei
     const uint32_t n_full = f->saved.n_full, n_layer = f->about.n_layer;
     struct transfer tail = {.f = f, .crcs = crcs + (size_t)n_full * n_layer};
     memcpy(c->crcs, crcs, (size_t)n_full * n_layer * sizeof *crcs);
-    c->n_loaded_tiles = n_full;
+    c->n_adopted_tiles = c->n_loaded_tiles = n_full;
     int rc = wr_kv_adopt(&e->kv, n_full * TILE, err);
     return rc == 0 ? wr_kv_adopt_tail(&e->kv, f->saved.n_tail, fill_tail, &tail, err) : rc;
 }
@@ -403,6 +423,7 @@ int wr_context_start(weir_session *s, weir_err *err)
     struct wr_context *c = &s->engine->context;
     if (!c->has_from && !c->in_place) return 0;
     int rc = load(s, c->in_place ? &c->to : &c->from, err);
+    if (rc == 0 && c->has_from && c->has_to) rc = inherit_weights(&c->from, &c->to, err);
     return rc == 0 ? wr_context_keep(s, err) : rc;
 }
 
@@ -422,11 +443,17 @@ int weir_session_load(weir_session *s, const char *path, weir_err *err)
     c->from = f;
     c->has_from = true;
     c->n_compared = 0;
-    c->mismatch = false;
+    c->mismatch = c->refused = false;
     rc = load(s, &c->from, err);
-    if (rc == 0) return wr_context_keep(s, err);
+    if (rc == 0) {
+        if (c->has_to) { /* its tokens are those that the session had before */
+            rc = wr_context_back(s, 0, err);
+            if (rc == 0) rc = inherit_weights(&c->from, &c->to, err);
+        }
+        return rc == 0 ? wr_context_keep(s, err) : rc;
+    }
     wr_kvfile_close(&c->from);
-    c->has_from = false;
+    c->has_from = c->mismatch = false; /* there are no tokens */
     return rc;
 }
 
@@ -435,7 +462,7 @@ int weir_session_load(weir_session *s, const char *path, weir_err *err)
 /* A full block that is on disk alone, piece by piece. */
 static int copy_block(weir_engine *e, uint32_t layer, uint32_t tile, struct transfer *t, weir_err *err)
 {
-    static _Thread_local _Alignas(WR_IO_ALIGN) uint8_t piece[65536];
+    _Alignas(WR_IO_ALIGN) uint8_t piece[4 * WR_IO_ALIGN]; /* on the stack: storage of threads would be taken in each of them */
     int rc = 0;
     for (uint64_t at = 0, n; rc == 0 && at < e->kv.block_bytes; at += n) {
         n = e->kv.block_bytes - at < sizeof piece ? e->kv.block_bytes - at : sizeof piece;
@@ -509,7 +536,9 @@ int wr_context_back(weir_session *s, size_t n, weir_err *err)
     struct wr_kvfile *f = &e->context.to;
     int rc = 0;
     if (e->context.n_loaded_tiles > n / TILE) e->context.n_loaded_tiles = (uint32_t)(n / TILE);
-    if (!e->context.has_to || wr_kvfile_tokens(&f->next) <= n) return 0;
+    if (!e->context.has_to) return 0;
+    if (wr_kvfile_tokens(&f->next) <= n) /* a shorter one that could not be committed is tried again, before the writer writes over what the file says it has */
+        return f->next.n_full < f->saved.n_full ? wr_kvfile_commit(f, err) : 0;
     if (e->kv.store != NULL) {
         wr_kv_truncate(&e->kv, (uint32_t)n);
         rc = wr_kv_load_tail(&e->kv, err);
@@ -527,14 +556,19 @@ int weir_session_save(weir_session *s, const char *path, weir_err *err)
     if (c->mismatch) return wr_err(err, WEIR_E_MISMATCH, "the session's tokens are of a saved context of another model; nothing was saved");
     if (path == NULL && !c->has_to) return wr_err(err, WEIR_E_USAGE, "there is no file to save to: set options.save_context or name one");
     if (s->n == 0) return wr_err(err, WEIR_E_INPUT, "there are no tokens to save");
-    if (path == NULL || (c->has_to && same_file(path, e->plan->options.save_context))) {
+    const char *own = e->plan->options.save_context; /* which may not be in its place yet */
+    if (path == NULL || (c->has_to && (strcmp(path, own) == 0 || same_file(path, own)))) {
         int rc = wr_context_back(s, s->n, err);
+        if (rc == 0 && s->n < wr_kv_length(&e->kv)) wr_kv_truncate(&e->kv, (uint32_t)s->n);
+        if (rc == 0) rc = wr_kv_load_tail(&e->kv, err); /* the end of the file, where an interrupted pass may have written it, is cut off */
         if (rc == 0) rc = extend(s, &c->to, true, err);
         return rc == 0 ? wr_kvfile_finish(&c->to, err) : rc;
     }
     int rc = create(e, &f, path, err);
     if (rc < 0) return rc;
     rc = extend(s, &f, true, err);
+    if (rc == 0 && c->has_from && !c->refused) rc = inherit_weights(&c->from, &f, err);
+    if (rc == 0 && c->has_to) rc = inherit_weights(&c->to, &f, err);
     for (uint32_t w = 0, i = 0, crc; rc == 0 && w < e->plan->model.n_uses; w++) {
         if (!is_whole(&e->plan->model.uses[w])) continue;
         if (wr_pager_weight_crc(e->pager, w, &crc)) rc = wr_kvfile_set_weight(&f, i, crc, err);

@@ -45,8 +45,10 @@ struct wr_context {
     /* Of a context that does not fit in memory: crcs of its blocks on disk [tiles][n_layer], and which of them were read or written by this process. */
     uint32_t *crcs;
     uint8_t *seen;
-    uint32_t n_loaded_tiles;
-    bool mismatch;
+    uint32_t n_adopted_tiles; /* set before the first pass, so that the reader's thread may look */
+    uint32_t n_loaded_tiles;  /* of them, those that the session still has */
+    bool mismatch; /* the session's tokens are of another model */
+    bool refused;  /* they were, and are gone: `from` is compared no more */
 };
 
 struct weir_engine {
@@ -120,6 +122,8 @@ void wr_context_kv(weir_engine *, struct wr_kv_config *); /* what of a spilled c
 void wr_context_close(weir_engine *);
 int wr_context_start(weir_session *, weir_err *);
 int wr_context_compare(weir_engine *, weir_err *);
+/* The tokens were another model's: the session is empty, and what is evaluated from now on is this one's. */
+void wr_context_refuse(weir_session *);
 int wr_context_back(weir_session *, size_t n, weir_err *);
 int wr_context_keep(weir_session *, weir_err *);
 /* Rates (rates.c): loads the profile and fills in what info says of them; and the seconds that are expected for n tokens, the first of them at

@@ -278,6 +278,11 @@ int weir_plan_open(weir_plan **out, const char *path, const weir_options *option
     uint32_t n_saved;
     rc = wr_context_plan(p, &n_saved, err);
     if (rc < 0) goto fail;
+    if (in.n_ctx > 0 && n_saved > in.n_ctx) { /* before the weights are read */
+        rc = wr_err(err, WEIR_E_CONTEXT, "%s: has %u tokens, which do not fit the context of %u positions; give -c %u or more",
+            wr_file_label(p->options.context), n_saved, in.n_ctx, n_saved + 1);
+        goto fail;
+    }
     if (n_saved > 0 && in.n_ctx == 0) in.n_ctx = with_context(hp->n_ctx_trained, n_saved);
     if (p->options.n_threads == 0) p->options.n_threads = wr_cpu_count();
     const char *refused = wr_kernels_refused(options->isa);

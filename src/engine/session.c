@@ -119,10 +119,7 @@ static int advance(weir_session *s, size_t n, struct eval *eval, weir_err *err)
         tick.m = m;
         tick.done = s->n;
         rc = wr_pass_run(&e->pass, s->rows, m, fn, eval != NULL ? (void *)eval : s, err);
-        if (rc == 0 && (rc = wr_context_compare(e, err)) != 0) { /* what was loaded is not this model's */
-            s->n = 0;
-            s->logits = NULL;
-        }
+        if (rc == 0 && (rc = wr_context_compare(e, err)) != 0) wr_context_refuse(s); /* what was loaded is not this model's */
         if (rc != 0) break;
         s->n += m;
         rc = wr_context_keep(s, err);

@@ -21,7 +21,7 @@ static int make_unnamed(const char *folder, bool *linkable, weir_err *err)
 {
     int fd;
 #ifdef O_TMPFILE
-    do fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+    do fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600); /* it holds what people wrote: for them alone */
     while (fd < 0 && errno == EINTR);
     *linkable = fd >= 0;
     if (fd >= 0) return fd;
@@ -105,7 +105,7 @@ int wr_store_open_named(struct wr_store *out, const char *path, bool create, enu
     if (n >= sizeof s.file.path) return wr_err_errno(err, WEIR_E_OPEN, ENAMETOOLONG, "cannot open %s", wr_file_label(path));
     memcpy(s.file.path, path, n + 1);
     /* O_NONBLOCK: a FIFO is refused and not waited for. */
-    do s.file.fd_buffered = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | (create ? O_CREAT | O_EXCL : 0), 0666);
+    do s.file.fd_buffered = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | (create ? O_CREAT | O_EXCL : 0), 0600);
     while (s.file.fd_buffered < 0 && errno == EINTR);
     if (s.file.fd_buffered < 0) return wr_err_errno(err, WEIR_E_OPEN, errno, "cannot %s %s", create ? "create" : "open", label_of(&s));
     int set = fcntl(s.file.fd_buffered, F_GETFL);

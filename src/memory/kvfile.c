@@ -302,6 +302,7 @@ int wr_kvfile_create(struct wr_kvfile *out, const char *path, const struct wr_kv
     int rc = look(path, &there, err);
     if (rc < 0) return rc;
     if (there && lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && realpath(path, target) != NULL) path = target; /* the link stays */
+    const bool has_mode = there && stat(path, &st) == 0;
     if (strlen(path) + 64 > PATH_MAX) return wr_err_errno(err, WEIR_E_OPEN, ENAMETOOLONG, "cannot create %s", wr_file_label(path));
     f.pending = true;
     f.replaces = there;
@@ -321,6 +322,7 @@ int wr_kvfile_create(struct wr_kvfile *out, const char *path, const struct wr_kv
         rc = take_part_name(&f, folder, true, direct, log, err);
     }
     if (rc < 0) wr_err_prefix(err, rc, "%s", wr_file_label(path));
+    if (rc == 0 && has_mode) (void)!fchmod(f.store.file.fd_buffered, st.st_mode & 0777); /* who may read the one that it replaces */
     if (rc == 0) snprintf(f.store.file.path, sizeof f.store.file.path, "%s", path); /* for messages: where it will be */
     if (rc == 0) rc = begin_file(&f, err);
     if (rc == 0) (void)lock(&f, true, NULL);
@@ -330,6 +332,19 @@ int wr_kvfile_create(struct wr_kvfile *out, const char *path, const struct wr_kv
 fail:
     wr_kvfile_close(&f);
     return rc;
+}
+
+/* Never over a file that came meanwhile. FAT and some others have no links: there a rename right after a look is the most that can be had. */
+static int link_or_rename(const char *part, const char *place)
+{
+    struct stat st;
+    if (link(part, place) == 0) return 0;
+    if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS && errno != EMLINK) return -1;
+    if (lstat(place, &st) == 0) {
+        errno = EEXIST;
+        return -1;
+    }
+    return rename(part, place);
 }
 
 static int put_in_place(struct wr_kvfile *f, weir_err *err)
@@ -343,7 +358,7 @@ static int put_in_place(struct wr_kvfile *f, weir_err *err)
         rc = wr_store_link(&f->store, f->place, err);
     } else {
         if (f->store.linkable) rc = take_part_name(f, folder, false, WEIR_DIRECT_AUTO, NULL, err);
-        if (rc == 0 && (f->replaces ? rename(f->part, f->place) : link(f->part, f->place)) != 0)
+        if (rc == 0 && (f->replaces ? rename(f->part, f->place) : link_or_rename(f->part, f->place)) != 0)
             rc = wr_err_errno(err, WEIR_E_WRITE, errno, "%s: cannot put the file there", label_of(f));
         if (f->part[0] != '\0' && !(f->replaces && rc == 0)) unlink(f->part);
         f->part[0] = '\0';

@@ -162,6 +162,33 @@ def test_other_models(folder, llama):
     assert warm["ids"] == cold["ids"] and warm["n_cached"] == 40
 
 
+def test_other_weights_are_not_forgotten(folder, llama):
+    """A saved context of other weights, which show only with the first pass, was copied to a new file before: that file is refused as well. It is its owner's
+    alone, and a file that replaces another one is read by whom that was."""
+    def change(name, x):
+        if name == "blk.1.ffn_down.weight":
+            x[3, 5] += 1
+        return x
+
+    first = saved(llama, folder, ids_of(300), "first.kv")
+    assert os.stat(first).st_mode & 0o777 == 0o600
+    copy = folder / "copy.kv"
+    copy.unlink(missing_ok=True)
+    twin = tiny_model.write(folder / "twin_of_weights.gguf", "Q8_0", change=change)
+    (folder / "ids.json").write_text("[5, 6, 7]")
+    flags = ["--ids", folder / "ids.json", "-c", 2048, "--pin", 0, "--json"]
+    error = weir("eval", twin, *flags, "--context", first, "--save-context", copy, expect=1).json["error"]
+    assert error["code"] == "WEIR_E_MISMATCH" and "ffn_down" in error["message"]
+    if copy.exists():
+        error = weir("eval", twin, *flags, "--context", copy, expect=1).json["error"]
+        assert error["code"] == "WEIR_E_MISMATCH" and "ffn_down" in error["message"]
+    os.chmod(first, 0o640)
+    weir("eval", llama, *flags, "--save-context", first, expect=0)
+    assert os.stat(first).st_mode & 0o777 == 0o640 and context_file.ContextFile(first).ids == [5, 6, 7]
+    early = weir("eval", llama, "--ids", folder / "ids.json", "-c", 2, "--context", first, "--json", expect=1).json["error"]
+    assert early["code"] == "WEIR_E_CONTEXT"
+
+
 def test_run_saves_prompt_and_answer(folder, llama):
     """F3: what was saved is the prompt and the whole answer, the last token too; the next run evaluates its own tokens alone and gives what one run of all
     tokens gives. The first token of the model is put before the first text alone."""
