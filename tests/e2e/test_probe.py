@@ -194,7 +194,7 @@ def test_few_descriptors(tmp_path):
     if is_in_memory(tmp_path):
         pytest.skip(f"{tmp_path} is in memory, which is no disk")
     failed = 0
-    for n in range(4, 12):
+    for n in range(4, 16):
         done = weir("probe", tmp_path, *SHORT, before=("prlimit", f"--nofile={n}"), env={"XDG_CACHE_HOME": tmp_path / "cache"})
         failed += done.code != 0
         assert "--io" not in done.err and "--memory" not in done.err, done.show()
