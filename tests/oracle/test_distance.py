@@ -204,7 +204,7 @@ def check_quantized_kv(name, model, folder, say, n):
     return distances
 
 
-@pytest.mark.parametrize("n", [pytest.param(128, id="128"), pytest.param(None, id="all", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", [pytest.param(128, id="128"), pytest.param(None, id="all", marks=pytest.mark.full)])
 def test_quantized_keys_and_values(smollm2, scratch, say, n):
     distances = check_quantized_kv("smollm2-135m", smollm2, scratch, say, n)
     assert distances.kl("precise q8_0") < distances.kl("f16"), "8 bits of keys and values cost less than 8 bits of activations"
