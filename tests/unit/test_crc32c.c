@@ -64,7 +64,7 @@ static void parts(void **state)
     (void)state;
     enum { N = 60000 };
     uint8_t *bytes = malloc(N);
-    for (int i = 0; i < N; i++) bytes[i] = (uint8_t)(i * i >> 7);
+    for (uint32_t i = 0; i < N; i++) bytes[i] = (uint8_t)(i * i >> 7);
     uint32_t whole = long_division(bytes, N), x = 7;
     for (int round = 0; round < 50; round++) {
         size_t a = (x = x * 1664525 + 1013904223) % (N + 1), b = (x = x * 1664525 + 1013904223) % (N + 1);

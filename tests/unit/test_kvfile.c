@@ -96,7 +96,7 @@ static int judge(const char *name, uint32_t branch, uint32_t *n)
     static uint32_t rows[256], crcs[256 * LAYERS];
     uint8_t *block = take_memory(BLOCK);
     int rc = open_read(&f, name);
-    if (rc == 0) rc = wr_kvfile_match(&f, &a, weights(), &err);
+    if (rc == 0 && (rc = wr_kvfile_match(&f, &a, weights(), &err)) < 0) wr_kvfile_close(&f);
     if (rc < 0) {
         munmap(block, BLOCK);
         return rc;

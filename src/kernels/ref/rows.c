@@ -129,7 +129,7 @@ static bool store_q4_0(const float *x, uint32_t head_dim, uint8_t *q, uint16_t *
     for (uint32_t i = 0; i < head_dim; i += WR_GROUP, q += WR_GROUP / 2, scale++) {
         int8_t group[WR_GROUP];
         if (!quantize_stored(x + i, 7.0f, group, scale)) return false;
-        for (uint32_t j = 0; j < WR_GROUP / 2; j++) q[j] = (uint8_t)((group[j] & 15) | group[j + WR_GROUP / 2] << 4);
+        for (uint32_t j = 0; j < WR_GROUP / 2; j++) q[j] = (uint8_t)((group[j] & 15) | (group[j + WR_GROUP / 2] & 15) << 4);
     }
     return true;
 }
