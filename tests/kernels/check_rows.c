@@ -47,7 +47,7 @@ static void rmsnorm(struct check *c, uint32_t n, enum check_data kind)
     for (uint32_t i = 0; i < n; i++) sum += (double)x[i] * x[i];
     double r = 1.0 / sqrt(sum / n + (double)eps), allowed = (n / 32.0 + 8.0) * U; /* half of: n / 16 and 4 roundings of the sum; 5 more */
     for (uint32_t i = 0; i < n; i++) {
-        double y = x[i] * r * w[i], error = fabs(want[i] - y) - 0x1p-148; /* two roundings to denormals */
+        double y = x[i] * r * w[i], error = fabs(want[i] - y) - 0x1p-150 * (1 + fabs((double)w[i])); /* roundings of x r and of its product to denormals */
         if (error > worst * fabs(y)) worst = error / fabs(y);
     }
     check_that(c, worst <= allowed && check_intact(want), "rmsnorm scalar %s n %u: relative error %g, allowed %g", check_data_name(kind), n, worst, allowed);
