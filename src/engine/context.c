@@ -205,12 +205,17 @@ void wr_context_close(weir_engine *e)
 
 /* ---- weights --------------------------------------------------------------------------- */
 
-static int compare(weir_engine *e, const struct wr_kvfile *f, uint32_t i, uint32_t w, uint32_t crc, weir_err *err)
+static int other_values(weir_engine *e, const struct wr_kvfile *f, uint32_t w, weir_err *err)
 {
-    if (!f->weights[i].known || f->weights[i].crc == crc) return 0;
     e->context.mismatch = true;
     return wr_err(err, WEIR_E_MISMATCH, "%s: tensor %s has other values in the model that it was saved with (%s); use that model, or evaluate the text again",
         wr_file_label(f->store.file.path), e->plan->model.uses[w].tensor->name, f->about.model);
+}
+
+static int compare(weir_engine *e, const struct wr_kvfile *f, uint32_t i, uint32_t w, uint32_t crc, weir_err *err)
+{
+    if (!f->weights[i].known || f->weights[i].crc == crc) return 0;
+    return other_values(e, f, w, err);
 }
 
 int wr_context_compare(weir_engine *e, weir_err *err)
@@ -400,12 +405,7 @@ static int load(weir_session *s, struct wr_kvfile *f, weir_err *err)
     for (uint32_t t = 0; rc == 0 && t < n_groups && t < ROWS_GROUPS; t++) {
         uint32_t crc, here = t == f->saved.n_full ? f->saved.n_tail : TILE;
         rc = rows_crc(e, t, s->ids + (size_t)t * TILE, here, &crc, err);
-        if (rc == 0 && crc != rows[t]) {
-            e->context.mismatch = true;
-            rc = wr_err(err, WEIR_E_MISMATCH,
-                "%s: tensor %s has other values in the model that it was saved with (%s); use that model, or evaluate the text again",
-                wr_file_label(f->store.file.path), e->plan->model.uses[e->plan->model.token_embd].tensor->name, f->about.model);
-        }
+        if (rc == 0 && crc != rows[t]) rc = other_values(e, f, e->plan->model.token_embd, err);
     }
     if (rc == 0) rc = e->kv.store != NULL ? adopt(s, f, crcs, err) : load_blocks(s, f, crcs, err);
     if (rc == 0) {

@@ -250,6 +250,17 @@ static void replaces_at_the_end(void **state)
     assert_int_equal(create(&f, in_folder("nowhere/x")), WEIR_E_OPEN);
 }
 
+/* The image with other bytes at an offset, whose last four become their CRC. */
+static void write_sealed(const char *name, const uint8_t *image, size_t bytes, off_t at, uint8_t *page, uint32_t n)
+{
+    uint32_t crc = wr_crc32c_scalar(0, page, n - 4);
+    memcpy(page + n - 4, &crc, 4);
+    write_file(name, image, bytes);
+    int fd = open(name, O_WRONLY);
+    assert_int_equal(pwrite(fd, page, n, at), n);
+    close(fd);
+}
+
 /* F4: what is damaged is refused and named, at once and in bounded memory; where a file is accepted, it is right. */
 static void refuses_damage(void **state)
 {
@@ -292,12 +303,7 @@ static void refuses_damage(void **state)
         uint8_t page[4096];
         memcpy(page, image, 4096);
         page[8] = (uint8_t)(v == 0 ? 0 : 1 + v);
-        uint32_t crc = wr_crc32c_scalar(0, page, 4092);
-        memcpy(page + 4092, &crc, 4);
-        write_file(bad, image, bytes);
-        int fd = open(bad, O_WRONLY);
-        assert_int_equal(pwrite(fd, page, 4096, 0), 4096);
-        close(fd);
+        write_sealed(bad, image, bytes, 0, page, 4096);
         assert_int_equal(judge(bad, 3, &n), WEIR_E_UNSUPPORTED);
     }
     /* Lengths of 2^31 and 2^32 - 1 wherever the header and the state have one, sealed: 2^60 bytes by their products. */
@@ -308,12 +314,7 @@ static void refuses_damage(void **state)
             memcpy(page, image, 4096);
             memset(page + at, k ? 0xff : 0, 4);
             page[at + 3] |= 0x80;
-            uint32_t crc = wr_crc32c_scalar(0, page, 4092);
-            memcpy(page + 4092, &crc, 4);
-            write_file(bad, image, bytes);
-            int fd = open(bad, O_WRONLY);
-            assert_int_equal(pwrite(fd, page, 4096, 0), 4096);
-            close(fd);
+            write_sealed(bad, image, bytes, 0, page, 4096);
             int rc = judge(bad, 3, &n);
             assert_true(rc == WEIR_E_FORMAT || rc == WEIR_E_MISMATCH);
         }
@@ -322,12 +323,7 @@ static void refuses_damage(void **state)
         uint8_t s[64];
         memcpy(s, image + 4096, 64);
         memset(s + at, 0xff, 4);
-        uint32_t crc = wr_crc32c_scalar(0, s, 60);
-        memcpy(s + 60, &crc, 4);
-        write_file(bad, image, bytes);
-        int fd = open(bad, O_WRONLY);
-        assert_int_equal(pwrite(fd, s, 64, 4096), 64);
-        close(fd);
+        write_sealed(bad, image, bytes, 4096, s, 64);
         assert_int_equal(judge(bad, 3, &n), WEIR_E_FORMAT);
     }
     assert_true(wr_ledger_peak(&ledger, WR_ACCOUNT_TEXT) - used < 1 << 20);
