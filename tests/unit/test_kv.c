@@ -151,6 +151,14 @@ static void close_case(struct fixture *f)
 enum faults { NONE, WRITES, READS, BOTH };
 static uint32_t n_failed; /* passes that a fault ended: a write that nobody waits for ends none, and is tried again */
 
+/* Once the fault is off: a write that met it before may still report it, and only that one. */
+static void flush(struct fixture *f, enum faults faults, weir_err *err)
+{
+    int rc = wr_kv_flush(&f->kv, err);
+    if (rc == WEIR_E_WRITE && faults & WRITES) rc = wr_kv_flush(&f->kv, err);
+    assert_int_equal(rc, 0);
+}
+
 static void run_case(uint64_t seed, const char *io, bool locals, bool write_all, enum faults faults)
 {
     struct fixture *f = malloc(sizeof *f);
@@ -178,9 +186,9 @@ static void run_case(uint64_t seed, const char *io, bool locals, bool write_all,
                 fail_msg("seed %llu: error %d: %s", (unsigned long long)seed, rc, err.text);
             n_failed++;
         }
-        if (below(f, 10) == 0) assert_int_equal(wr_kv_flush(&f->kv, &err), 0);
+        if (below(f, 10) == 0) flush(f, faults, &err);
     }
-    assert_int_equal(wr_kv_flush(&f->kv, &err), 0);
+    flush(f, faults, &err);
     assert_true(n_went > PASSES / 4 && n_rollbacks > 0);
     close_case(f);
     free(f);

@@ -344,7 +344,8 @@ ALWAYS_INLINE void order_pairs(__m128i *to, const __m128i *x, size_t n, const in
         UNROLL for (int i = 0; i < 2 * bytes; i++)
         {
             const int next = i % n_part + 1 < n_part ? i + 1 : i / n_part * n_part;
-            to[i] = _mm_alignr_epi8(_mm_loadu_si128(x + next), _mm_loadu_si128(x + i), 2 * bytes);
+            const __m128i low = _mm_loadu_si128(x + i), high = _mm_loadu_si128(x + next);
+            to[i] = bytes == 2 ? _mm_alignr_epi8(high, low, 4) : _mm_alignr_epi8(high, low, 2); /* a literal: clang takes nothing else */
             to[2 * bytes + i] = _mm_loadu_si128(x + 2 * bytes + i);
         }
     }
