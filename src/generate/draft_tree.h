@@ -23,7 +23,7 @@ struct wr_tree_node {
 
 struct wr_tree {
     uint32_t n_nodes, n_candidates, n_max;
-    double expected;                            /* tokens of the pass: 1 + sum of paths */
+    double expected; /* tokens of the pass: 1 + sum of paths */
     struct wr_tree_node nodes[WR_TREE_MAX];
     struct wr_tree_node candidates[WR_TREE_MAX]; /* not taken yet; descending by path, those offered first ahead of their equals */
 };

@@ -14,30 +14,32 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define WR_GATE_MAX 64    /* the most tokens of a draft */
-#define WR_GATE_RISK 0.01 /* share of the time that may be lost to attempts */
-#define WR_GATE_ROWS 15   /* classes of rows: 1 to 8 each its own, then two for each doubling up to 64, and what is above */
-#define WR_GATE_DEPTHS 16 /* classes of depth: 0 to 8, then likewise */
+#define WR_GATE_MAX 64     /* the most tokens of a draft */
+#define WR_GATE_RISK 0.01  /* share of the time that may be lost to attempts */
+#define WR_GATE_CLASSES 16 /* of rows and of depths: 0 to 8 each its own, then two for each doubling up to 64, and what is above */
 
 struct wr_gate {
     struct wr_gate_time {
-        double rows, seconds; /* moving means of the passes of the class */
-        uint32_t n;           /* how many; 0 with seconds > 0: told beforehand */
-    } time[WR_GATE_ROWS];
+        double rows, seconds;                   /* moving means of the passes of the class */
+        double expected_rows, expected_seconds; /* told beforehand; 0: nothing was */
+        uint32_t n;                             /* passes */
+    } time[WR_GATE_CLASSES];
     struct wr_gate_chance {
-        double accepted; /* moving mean of 0 and 1 */
-        uint32_t n;
-    } chance[WR_GATE_DEPTHS];
-    double draft_seconds;    /* of one drafted token: moving mean */
-    double elapsed, saved;   /* seconds: of all passes reported, and what bursts gained (lost if negative) beside plain ones */
-    uint32_t n_drafts;       /* reports with a time of drafting */
-    uint32_t wait, interval; /* chooses until the next attempt one deeper; the wait after that one */
-    uint32_t last;           /* the last choice that was not an attempt */
+        double accepted, fast; /* moving means of 0 and 1 */
+        uint32_t n;            /* values in the first, about */
+    } chance[WR_GATE_CLASSES];
+    double draft_seconds; /* of one drafted token: moving mean */
+    uint32_t n_drafts;
+    double elapsed, saved;         /* seconds: of all passes reported, and what bursts gained (lost if negative) beside plain ones */
+    uint32_t wait, interval, last; /* chooses until the next attempt, the wait after that, the last choice that was no attempt */
+    bool shorter;                  /* the last attempt was one class shorter, not longer */
 };
 
 void wr_gate_init(struct wr_gate *);
-/* A pass time known beforehand: predicted by the plan, or that of a pass over the prompt. Passes reported for the same class of rows replace it. */
+/* Times known beforehand, predicted by the plan or those of a pass over the prompt: of a pass of `rows` rows; of drafting one token. Best told for 1 row, for
+ * WR_GATE_MAX + 1 and for some between. What is measured replaces them, and corrects those of classes that were not measured by the same factor. */
 void wr_gate_expect(struct wr_gate *, uint32_t rows, double seconds);
+void wr_gate_expect_draft(struct wr_gate *, double seconds);
 /* How many of `available` drafted tokens (or, for a draft model, of that many possible ones) the next pass is to verify: 0..min(available, WR_GATE_MAX).
  * match_length: of an n-gram's proposal; 0 for a draft model. After i accepted tokens an n-gram's match is i longer, so match_length + i is what a
  * chance is kept by: for a draft model the position in the draft. */
@@ -45,8 +47,7 @@ uint32_t wr_gate_choose(struct wr_gate *, uint32_t available, uint32_t match_len
 /* A pass of `rows` rows took `seconds`, its draft of `proposed` tokens draft_seconds (0 for an n-gram), and the first `accepted` of them were right.
  * A pass of one row may report a proposal that was known but not verified: proposed 1, accepted 1 if the proposal's first token was the one that came.
  * That tells what it would have been worth, at no cost. */
-void wr_gate_report(
-    struct wr_gate *, uint32_t match_length, uint32_t proposed, uint32_t accepted, uint32_t rows, double seconds, double draft_seconds);
+void wr_gate_report(struct wr_gate *, uint32_t match_length, uint32_t proposed, uint32_t accepted, uint32_t rows, double seconds, double draft_seconds);
 
 /* What the gate believes: tokens of a pass that verifies k, seconds of a pass of `rows` rows (0: nothing is known yet). */
 double wr_gate_tokens(const struct wr_gate *, uint32_t k, uint32_t match_length);

@@ -23,10 +23,10 @@ struct wr_ngram {
     uint32_t start, node; /* the active point: text[start..n), and a node above it or at it */
     bool full;
     uint64_t steps;
-    struct inner *inner;    /* [n_max], and the root of an empty text */
-    uint32_t *leaf_parent;  /* [n_max] */
-    uint32_t *table;        /* [n_places] child id or NONE */
-    int32_t *text;          /* [n_max] */
+    struct inner *inner;   /* [n_max], and the root of an empty text */
+    uint32_t *leaf_parent; /* [n_max] */
+    uint32_t *table;       /* [n_places] child id or NONE */
+    int32_t *text;         /* [n_max] */
 };
 
 /* Each leaf and each inner node but the root has one place: at most 2 n_max of these are taken. */

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The gate on a simulated clock: never below 0.98 of the plain rate, at no moment, whatever is accepted and whatever a pass costs; and how near it comes to
+ * the best fixed K, which is computed here from the true chances and times.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+#include "generate/gate.h"
+
+#define FLOOR 0.98 /* of the plain rate */
+#define AFTER 0.9  /* the same, of the 1000 tokens after a change alone */
+#define NEAR 0.88  /* of the best fixed K's rate */
+
+static uint64_t state;
+
+static double draw(void)
+{
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(state >> 11) / 9007199254740992.0;
+}
+
+/* A machine: seconds of a pass of n rows. */
+struct machine {
+    const char *name;
+    double disk, fixed, row; /* max(disk, fixed + n row) */
+    double draft;            /* seconds of drafting one token; 0: an n-gram, which costs nothing */
+    uint32_t tile;           /* rows are computed in so many at once */
+};
+static const struct machine machines[] = {
+    {"disk", 1, 0, 0.001, 0, 1},
+    {"disk, tiles", 1, 0, 0.01, 0, 8},
+    {"compute", 0, 0, 1, 0, 1},
+    {"compute, shared", 0, 0.5, 0.5, 0, 1},
+    {"compute, gemm", 0, 0.8, 0.2, 0, 1},
+    {"mixed", 1, 0, 0.1, 0, 1},
+    {"mixed, late", 1, 0, 0.03, 0, 4},
+    {"mixed, early", 1, 0, 0.4, 0, 1},
+    {"disk, draft", 1, 0, 0.001, 0.05, 1},
+    {"mixed, draft", 1, 0, 0.1, 0.2, 1},
+    {"compute, draft", 0, 0, 1, 0.1, 1},
+    {"dear draft", 1, 0, 0.01, 1.2, 1},
+};
+#define N_MACHINES (sizeof machines / sizeof *machines)
+
+static double pass(const struct machine *m, uint32_t rows)
+{
+    uint32_t tiles = rows == 1 ? 1 : (rows + m->tile - 1) / m->tile * m->tile;
+    double compute = m->fixed + tiles * m->row;
+    return compute > m->disk ? compute : m->disk;
+}
+
+static double best_rate(const struct machine *m, double a)
+{
+    double best = 0, tokens = 0;
+    for (uint32_t k = 0; k <= WR_GATE_MAX; k++) {
+        tokens += pow(a, k);
+        double rate = tokens / (pass(m, k + 1) + k * m->draft);
+        if (rate > best) best = rate;
+    }
+    return best;
+}
+
+enum told { NOTHING, RIGHT, LOW, HIGH, N_TOLD }; /* what the gate is told beforehand: times too low or too high beyond the first row */
+
+struct run {
+    struct wr_gate gate;
+    const struct machine *machine;
+    double seconds, tokens, noise, least; /* least: of tokens / seconds beside plain, at any moment */
+    bool shadow;                          /* a plain pass tells what the proposal would have been worth */
+};
+
+static void start(struct run *r, const struct machine *m, enum told told, double noise)
+{
+    memset(r, 0, sizeof *r);
+    r->machine = m;
+    r->noise = noise;
+    r->least = 9;
+    r->shadow = m->draft == 0;
+    wr_gate_init(&r->gate);
+    if (told == NOTHING) return;
+    for (uint32_t rows = 1; rows <= 65; rows = rows == 1 ? 2 : rows * 2 - 1) { /* 1, 2, 3, 5, 9 ... 65 */
+        double factor = rows == 1 ? 1 : told == LOW ? 0.5 : told == HIGH ? 2 : 1;
+        wr_gate_expect(&r->gate, rows, 3 * factor * pass(m, rows)); /* 3: all of them wrong alike is no harm */
+    }
+    wr_gate_expect_draft(&r->gate, m->draft);
+}
+
+/* Passes until `tokens` more are there. */
+static void go(struct run *r, double a, double tokens)
+{
+    const double end = r->tokens + tokens, plain = pass(r->machine, 1);
+    while (r->tokens < end) {
+        uint32_t k = wr_gate_choose(&r->gate, WR_GATE_MAX, 0), accepted = 0;
+        assert_true(k <= WR_GATE_MAX);
+        while (accepted < k && draw() < a) accepted++;
+        double seconds = pass(r->machine, k + 1) * (1 + r->noise * (2 * draw() - 1));
+        if (k == 0 && r->shadow)
+            wr_gate_report(&r->gate, 0, 1, draw() < a, 1, seconds, 0);
+        else
+            wr_gate_report(&r->gate, 0, k, accepted, k + 1, seconds, k * r->machine->draft);
+        r->seconds += seconds + k * r->machine->draft;
+        r->tokens += accepted + 1;
+        double ratio = r->tokens * plain / r->seconds;
+        if (ratio < r->least) r->least = ratio;
+    }
+}
+
+/* At no moment from the first pass on, if times repeat and what is told is right. Where times scatter by 10 %, or it is told half or twice the times, from
+ * the 300th token on. */
+static void test_never_slower(void **unused)
+{
+    (void)unused;
+    for (size_t m = 0; m < N_MACHINES; m++)
+        for (int told = 0; told < N_TOLD; told++)
+            for (int step = 0; step <= 20; step += told <= RIGHT ? 1 : 4)
+                for (int noisy = 0; noisy <= (told == RIGHT); noisy++) {
+                    struct run r;
+                    state = m * 1000 + step;
+                    start(&r, &machines[m], told, noisy ? 0.1 : 0);
+                    if (noisy || told >= LOW) {
+                        go(&r, step / 20.0, 300);
+                        r.least = 9;
+                    }
+                    go(&r, step / 20.0, 1500);
+                    if (r.least < FLOOR) fail_msg("%s, told %d, a = %.2f: %.4f of the plain rate", machines[m].name, told, step / 20.0, r.least);
+                }
+}
+
+/* Acceptance changes midway, to anything from anything: the whole at no moment below the floor; and what follows the change alone, in which the gate must
+ * first see that it has changed, not far below. */
+static void test_change(void **unused)
+{
+    (void)unused;
+    for (size_t m = 0; m < N_MACHINES; m++)
+        for (int told = NOTHING; told <= RIGHT; told++)
+            for (int from = 0; from <= 10; from += 2)
+                for (int to = 0; to <= 10; to += 2) {
+                    struct run r;
+                    state = m * 1000 + from * 100 + to * 2;
+                    start(&r, &machines[m], told, 0);
+                    go(&r, from / 10.0, 1000);
+                    double seconds = r.seconds, tokens = r.tokens, plain = pass(&machines[m], 1);
+                    go(&r, to / 10.0, 1000);
+                    double after = (r.tokens - tokens) * plain / (r.seconds - seconds);
+                    if (r.least < FLOOR || after < AFTER)
+                        fail_msg("%s, told %d, a = %.1f, then %.1f: %.4f of the plain rate, after the change %.4f", machines[m].name, told, from / 10.0,
+                            to / 10.0, r.least, after);
+                }
+}
+
+/* Warmed up (1000 tokens), against the best fixed K, which knows everything. */
+static void test_best(void **unused)
+{
+    (void)unused;
+    for (size_t m = 0; m < N_MACHINES; m++)
+        for (int told = 0; told < N_TOLD; told++)
+            for (int step = 0; step <= 20; step += told <= RIGHT ? 1 : 3) {
+                struct run r;
+                state = m * 100 + step;
+                start(&r, &machines[m], told, step & 1 ? 0.1 : 0);
+                go(&r, step / 20.0, 1000);
+                double seconds = r.seconds, tokens = r.tokens;
+                go(&r, step / 20.0, 5000);
+                double part = (r.tokens - tokens) / (r.seconds - seconds) / best_rate(&machines[m], step / 20.0);
+                if (part < NEAR) fail_msg("%s, told %d, a = %.2f: %.4f of the best rate, last K %u", machines[m].name, told, step / 20.0, part, r.gate.last);
+            }
+}
+
+/* An n-gram whose proposals are right where the match is long: short ones are left, long ones taken, each as far as it pays. */
+static void test_match_length(void **unused)
+{
+    (void)unused;
+    struct wr_gate gate;
+    wr_gate_init(&gate);
+    for (uint32_t rows = 1; rows <= 65; rows += 8) wr_gate_expect(&gate, rows, 1 + 0.2 * rows);
+    assert_int_equal(wr_gate_choose(&gate, 64, 30), 0); /* no plain pass yet */
+    for (int i = 0; i < 200; i++) {                     /* plain passes, which tell what proposals were worth */
+        wr_gate_report(&gate, 1, 1, i % 20 == 0, 1, 1.2, 0);
+        wr_gate_report(&gate, 20, 1, i % 50 != 0, 1, 1.2, 0);
+    }
+    assert_int_equal(wr_gate_choose(&gate, 64, 1), 0);
+    uint32_t k = wr_gate_choose(&gate, 64, 20);
+    assert_true(k >= 8);
+    assert_int_equal(wr_gate_choose(&gate, 5, 20), 5);
+    assert_int_equal(wr_gate_choose(&gate, 0, 20), 0);
+    assert_true(wr_gate_tokens(&gate, 4, 20) > 4 && wr_gate_tokens(&gate, 4, 1) < 1.2);
+}
+
+/* The same reports, the same choices. */
+static void test_deterministic(void **unused)
+{
+    (void)unused;
+    struct run a, b;
+    for (int step = 0; step <= 20; step += 5) {
+        state = step;
+        start(&a, &machines[5], RIGHT, 0.1);
+        go(&a, step / 20.0, 500);
+        state = step;
+        start(&b, &machines[5], RIGHT, 0.1);
+        go(&b, step / 20.0, 500);
+        assert_true(a.tokens == b.tokens && a.seconds == b.seconds);
+    }
+}
+
+static void test_expected(void **unused)
+{
+    (void)unused;
+    for (uint32_t k = 0; k <= WR_GATE_MAX; k++) {
+        for (int i = 0; i < 100; i++) {
+            double a = i / 100.0, formula = (1 - pow(a, k + 1)) / (1 - a);
+            assert_true(fabs(wr_gate_expected(a, k) - formula) <= 1e-12 * formula);
+        }
+        assert_true(wr_gate_expected(1, k) == k + 1);
+    }
+    struct wr_gate gate; /* times: those told, between them on a line, never falling */
+    wr_gate_init(&gate);
+    assert_true(wr_gate_seconds(&gate, 5) == 0);
+    wr_gate_expect(&gate, 1, 2);
+    wr_gate_expect(&gate, 5, 4);
+    wr_gate_expect(&gate, 65, 34);
+    assert_true(wr_gate_seconds(&gate, 1) == 2 && wr_gate_seconds(&gate, 3) == 3 && wr_gate_seconds(&gate, 45) == 24);
+    for (int i = 0; i < 100; i++) wr_gate_report(&gate, 0, 0, 0, 1, 4, 0); /* twice what was told, so everything else probably too */
+    assert_true(wr_gate_seconds(&gate, 5) == 8);
+    for (int i = 0; i < 100; i++) wr_gate_report(&gate, 0, 4, 4, 5, 3.9, 0); /* less than a plain pass: noise */
+    double last = 0;
+    for (uint32_t rows = 1; rows <= 65; rows++) {
+        assert_true(wr_gate_seconds(&gate, rows) >= last);
+        last = wr_gate_seconds(&gate, rows);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_never_slower),
+        cmocka_unit_test(test_change),
+        cmocka_unit_test(test_best),
+        cmocka_unit_test(test_match_length),
+        cmocka_unit_test(test_deterministic),
+        cmocka_unit_test(test_expected),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
