@@ -50,6 +50,12 @@ typedef void weir_progress_fn(void *user, const char *phase, uint64_t done, uint
 enum weir_kv { WEIR_KV_F16, WEIR_KV_F32, WEIR_KV_Q8_0, WEIR_KV_K8V4 }; /* of keys and values; q8_0, k8v4 (values of 4 bits): heads of a multiple of 32 dimensions */
 enum weir_direct { WEIR_DIRECT_AUTO, WEIR_DIRECT_ON, WEIR_DIRECT_OFF };
 #define WEIR_AUTO UINT64_MAX /* in a size field: let the plan choose */
+/* Bursts: proposed tokens are evaluated in one pass, and those that are drawn are kept. Every token is the one that would have been drawn without. */
+enum weir_spec {
+    WEIR_SPEC_AUTO, /* ngram, in memory that matters to nothing else; off where there is none */
+    WEIR_SPEC_OFF,
+    WEIR_SPEC_NGRAM, /* what followed the longest end of the text where it was before */
+};
 
 typedef struct weir_options {
     size_t size;           /* sizeof(weir_options), set by weir_options_init */
@@ -63,7 +69,9 @@ typedef struct weir_options {
     enum weir_direct direct;
     char io[16];  /* "auto", "uring", "pread", "mmap" */
     char isa[16]; /* cap of the CPU level: "" (none), "scalar"; x86: "avx2", "avxvnni", "avx512", "avx512vnni", "amx"; AArch64: "neon", "dotprod", "i8mm" */
-    bool precise; /* int16 instead of int8 activations */
+    bool precise;        /* int16 instead of int8 activations */
+    enum weir_spec spec;
+    uint32_t spec_k; /* tokens proposed at a time, 1 to 64; 0: as many as pay, by measured passes and what was accepted */
     uint64_t pin_bytes;      /* diagnostics: weights to pin; WEIR_AUTO: what fits */
     uint64_t ring_bytes;     /* diagnostics; WEIR_AUTO */
     uint64_t extent_bytes;   /* diagnostics; WEIR_AUTO */
@@ -97,6 +105,8 @@ typedef struct weir_account_info {
 
 typedef struct weir_plan_info {
     const char *model, *arch, *isa, *kv;
+    const char *spec; /* "auto", "off", "ngram": what is done, so that auto that finds no room is off */
+    uint32_t spec_k;  /* tokens proposed at a time at most */
     uint32_t n_threads, n_ctx, n_ctx_trained, n_chunk, n_vocab, n_layer, n_embd;
     uint64_t file_bytes, weight_bytes;
     uint64_t budget, min_budget;
@@ -252,7 +262,10 @@ WEIR_API int weir_session_generate(weir_session *, const weir_generate *, enum w
 typedef struct weir_session_info {
     uint64_t n_prefill, n_decode; /* tokens evaluated in prefill passes, decode passes */
     uint64_t n_loaded, n_saved;   /* tokens that came from a saved context; that a file has by now */
-    double prefill_seconds, decode_seconds;
+    double prefill_seconds, decode_seconds;                     /* decode: with what proposes tokens */
+    uint64_t n_passes;                                          /* that the n_decode tokens took */
+    uint64_t n_drafted, n_accepted;                             /* tokens proposed, and those of them that were drawn */
+    double plain_seconds;                                       /* of a decode pass of one token, the mean; 0: there was none */
     uint64_t decode_bytes, decode_row_bytes, decode_kv_bytes;   /* read for decode passes: weights, embedding rows, keys and values */
     uint64_t decode_disk_bytes;                                 /* what the system counts from the first to the last decode pass */
     double prefill_predicted_seconds, decode_predicted_seconds; /* what the profile let expect for the same passes; 0: unknown */

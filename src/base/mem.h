@@ -24,7 +24,8 @@
     ACCOUNT(SCRATCH, "scratch", "activations and per-thread work space")                                                                                       \
     ACCOUNT(TOKENIZER, "tokenizer", "vocabulary and merges")                                                                                                   \
     ACCOUNT(META, "meta", "tensor catalog, metadata, plan")                                                                                                    \
-    ACCOUNT(TEXT, "text", "prompts, ids, templates, output")
+    ACCOUNT(TEXT, "text", "prompts, ids, templates, output")                                                                                                   \
+    ACCOUNT(DRAFT, "draft", "speculation: what proposes tokens, logits of a burst")
 
 enum wr_account {
 #define ACCOUNT(id, name, what) WR_ACCOUNT_##id,

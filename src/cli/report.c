@@ -54,7 +54,7 @@ const char *wr_cli_finish_name(enum weir_finish finish)
     return finish == WEIR_FINISH_STOP ? "stop" : finish == WEIR_FINISH_LENGTH ? "length" : "interrupted";
 }
 
-/* Bytes that decode passes read, per pass; 0 when there was none. */
+/* Bytes that decode passes read, per token; 0 when there was none. */
 static double measured_bytes_per_token(const weir_session_info *s)
 {
     return s->n_decode ? (double)(s->decode_bytes + s->decode_kv_bytes + s->decode_row_bytes) / (double)s->n_decode : 0;
@@ -75,6 +75,17 @@ static struct predicted predict(const weir_plan_info *info, const weir_io_info *
         p.from = "load";
     }
     return p;
+}
+
+/* Against the mean of this run's own plain passes; 0 without one. Negative: bursts cost more than they brought. */
+static double seconds_saved(const weir_session_info *s) { return s->plain_seconds > 0 ? s->plain_seconds * (double)s->n_decode - s->decode_seconds : 0; }
+
+static json_t *spec_json(const weir_plan_info *info, const weir_session_info *s)
+{
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "mode", info->spec, "most", (json_int_t)info->spec_k, "drafted", (json_int_t)s->n_drafted,
+        "accepted", (json_int_t)s->n_accepted, "passes", (json_int_t)s->n_passes, "tokens_per_pass",
+        s->n_passes > 0 ? json_real((double)s->n_decode / (double)s->n_passes) : json_null(), "seconds_saved",
+        s->plain_seconds > 0 ? json_real(seconds_saved(s)) : json_null());
 }
 
 void wr_cli_report_json(struct wr_cli *cli, const struct wr_cli_result *result)
@@ -122,7 +133,7 @@ void wr_cli_report_json(struct wr_cli *cli, const struct wr_cli_result *result)
     wr_cli_json_add(
         out, "stalls", json_pack("{s:f, s:f, s:f}", "io", io.stall_io_seconds, "compute", io.stall_compute_seconds, "write", io.stall_write_seconds));
     wr_cli_json_add(out, "kv", kv_json(info));
-    wr_cli_json_add(out, "spec", json_pack("{s:s, s:i, s:i, s:I}", "mode", "off", "drafted", 0, "accepted", 0, "passes", (json_int_t)s.n_decode));
+    wr_cli_json_add(out, "spec", spec_json(info, &s));
     wr_cli_json_add(out, "experts", json_null());
     wr_cli_json_add(out, "warnings", wr_cli_json_warnings(cli));
 }
@@ -178,6 +189,12 @@ void wr_cli_report_stats(struct wr_cli *cli, weir_engine *engine, weir_session *
         if (ceiling > 0) wr_cli_printf(out, "; ceiling of the floor %.2f, ratio %.2f", ceiling, decode / ceiling);
         wr_cli_printf(out, "\nread per token   %s measured, %s planned, %s floor\n", wr_cli_size((uint64_t)measured_bytes_per_token(&s), a),
             wr_cli_size(info->bytes_per_token, b), wr_cli_size(info->floor_bytes_per_token, c));
+    }
+    if (s.n_decode && strcmp(info->spec, "off") != 0) {
+        wr_cli_printf(out, "speculation      %s: %llu tokens proposed, %llu accepted; %.2f tokens a pass", info->spec, (unsigned long long)s.n_drafted,
+            (unsigned long long)s.n_accepted, (double)s.n_decode / (double)s.n_passes);
+        if (s.plain_seconds > 0) wr_cli_printf(out, "; %.2f s saved, at %.4f s for a pass of one", seconds_saved(&s), s.plain_seconds);
+        wr_cli_put(out, "\n", 1);
     }
     if (info->kv_on_disk > 0)
         wr_cli_printf(out, "keys and values  %s in memory; %s written, %s read, %s of it per token; waited %.2f s for the disk to write\n",

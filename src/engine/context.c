@@ -437,6 +437,7 @@ int weir_session_load(weir_session *s, const char *path, weir_err *err)
             wr_file_label(path));
     s->n = 0;
     s->logits = NULL;
+    wr_spec_forget(s, 0);
     int rc = open_of_model(e->plan, &f, path, false, &e->tokenizer_crc, err);
     if (rc < 0) return rc;
     if (c->has_from) wr_kvfile_close(&c->from);

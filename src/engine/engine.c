@@ -140,7 +140,7 @@ int weir_engine_open(weir_engine **out, weir_plan *p, weir_err *err)
         .team = e->team,
         .kv = &e->kv,
         .cancel = p->options.cancel,
-        .max_rows = plan->n_chunk};
+        .max_rows = plan->max_rows};
     if (sample_bytes + wr_pass_init(&e->pass, scratch + sample_bytes, p->options.precise) > scratch_bytes) {
         rc = wr_err(err, WEIR_E_FAIL, "scratch is larger than planned");
         goto fail;

@@ -8,6 +8,8 @@
 #include "base/mem.h"
 #include "base/team.h"
 #include "format/catalog.h"
+#include "generate/gate.h"
+#include "generate/ngram.h"
 #include "memory/kv.h"
 #include "memory/kvfile.h"
 #include "memory/pager.h"
@@ -47,8 +49,8 @@ struct wr_context {
     uint8_t *seen;
     uint32_t n_adopted_tiles; /* set before the first pass, so that the reader's thread may look */
     uint32_t n_loaded_tiles;  /* of them, those that the session still has */
-    bool mismatch; /* the session's tokens are of another model */
-    bool refused;  /* they were, and are gone: `from` is compared no more */
+    bool mismatch;            /* the session's tokens are of another model */
+    bool refused;             /* they were, and are gone: `from` is compared no more */
 };
 
 struct weir_engine {
@@ -69,15 +71,42 @@ struct weir_engine {
     bool has_session;
 };
 
+#define WR_SPEC_MOST 64 /* tokens proposed at a time */
+
+/* Speculation of a session (speculate.c). A burst is one pass over the token drawn last and those proposed behind it, with the logits of every row. */
+struct wr_spec {
+    uint32_t most; /* tokens proposed at a time; 0: off */
+    struct wr_ngram *ngram;
+    size_t seen_from, n_seen; /* of the session's tokens, those that it has */
+    struct wr_gate gate;
+    float *own; /* logits [most + 1 - n_idle_logits][n_vocab]; the first rows lie in idle scratch */
+    /* The last pass: the token drawn before it and the proposed ones, a burst's or (one row) those that were not evaluated. */
+    int32_t ids[1 + WR_SPEC_MOST];
+    uint32_t n_proposed, match;
+    size_t first;          /* position of its first row */
+    uint32_t n_rows, next; /* the row whose turn comes */
+    double seconds;        /* it took */
+};
+
+struct wr_tick { /* what the progress of a pass is shown of */
+    uint64_t last_ns;
+    size_t begin, end, done;
+    uint32_t m;
+};
+
 struct weir_session {
     weir_engine *engine;
     int32_t *ids;             /* [n_ctx] */
-    struct wr_pass_row *rows; /* [n_chunk] */
-    size_t n;                 /* positions whose keys and values are stored */
-    float *logits;            /* [n_vocab] after position n - 1; NULL: none */
+    struct wr_pass_row *rows; /* [max_rows] */
+    struct wr_spec spec;
+    struct wr_tick tick;
+    size_t n;      /* positions whose keys and values are stored */
+    float *logits; /* [n_vocab] after position n - 1; NULL: none */
     weir_session_info info;
     uint64_t decode_disk_begin;
-    uint64_t decode_positions; /* of the decode passes, summed up */
+    uint64_t decode_positions; /* of the decoded tokens, summed up */
+    uint64_t n_plain;          /* decode passes of one token */
+    double plain_seconds;      /* all of them */
     uint64_t bytes_rows;       /* the pager's count when the last pass ended */
 };
 
@@ -126,6 +155,22 @@ int wr_context_compare(weir_engine *, weir_err *);
 void wr_context_refuse(weir_session *);
 int wr_context_back(weir_session *, size_t n, weir_err *);
 int wr_context_keep(weir_session *, weir_err *);
+/* Passes of a session (session.c). _pass: one over m ids from position s->n on, which do not count yet; logits of `all` rows or of the last, none without
+ * fn. _advance: evaluates s->ids[s->n .. n), with the logits of the last. _book: of the decode pass that began at start_ns and ended now; _book_token: one
+ * of its rows counts, s->n is behind it. */
+int wr_session_pass(weir_session *, const int32_t *ids, uint32_t m, bool all, wr_head_fn *, void *user, weir_err *);
+int wr_session_advance(weir_session *, size_t n, weir_err *);
+double wr_session_book(weir_session *, uint64_t start_ns);
+void wr_session_book_token(weir_session *);
+/* Speculation (speculate.c). _plan: what it needs; _forget: tokens from n on will be others; _next: the logits behind s->ids[s->n], the token drawn last, at
+ * most n_left of which are still to be drawn; _end: no more will be. */
+const char *wr_spec_name(enum weir_spec);
+void wr_spec_plan(const weir_plan *, struct wr_plan_input *);
+int wr_spec_open(weir_session *, weir_err *);
+void wr_spec_close(weir_session *);
+void wr_spec_forget(weir_session *, size_t n);
+int wr_spec_next(weir_session *, uint64_t n_left, weir_err *);
+void wr_spec_end(weir_session *);
 /* Rates (rates.c): loads the profile and fills in what info says of them; and the seconds that are expected for n tokens, the first of them at
  * `position`, 0: unknown. */
 void wr_plan_predict(weir_plan *);

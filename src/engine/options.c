@@ -17,6 +17,7 @@ void weir_options_init(weir_options *o)
     *o = (weir_options){.size = sizeof *o,
         .io = "auto",
         .kv_disk_bytes = WEIR_AUTO,
+        .spec = WEIR_SPEC_OFF,
         .pin_bytes = WEIR_AUTO,
         .ring_bytes = WEIR_AUTO,
         .extent_bytes = WEIR_AUTO,
@@ -81,6 +82,10 @@ static int no_such_level(const char *value, weir_err *err)
     return wr_err(err, WEIR_E_USAGE, "--cpu: '%s' is not a CPU level (%s)", value, known);
 }
 
+static const char *const spec_names[] = {[WEIR_SPEC_AUTO] = "auto", [WEIR_SPEC_OFF] = "off", [WEIR_SPEC_NGRAM] = "ngram", NULL};
+
+const char *wr_spec_name(enum weir_spec spec) { return spec_names[spec]; }
+
 int weir_options_set(weir_options *o, const char *name, const char *value, weir_err *err)
 {
     static const char *const direct_names[] = {"auto", "on", "off", NULL}, *const bool_names[] = {"off", "on", NULL};
@@ -119,6 +124,12 @@ int weir_options_set(weir_options *o, const char *name, const char *value, weir_
         if (rc == 0) o->precise = i == 1;
         return rc;
     }
+    if (strcmp(name, "spec") == 0) {
+        rc = choice(name, value, spec_names, &i, err);
+        if (rc == 0) o->spec = (enum weir_spec)i;
+        return rc;
+    }
+    if (strcmp(name, "spec-k") == 0) return number(name, value, 1, WR_SPEC_MOST, &o->spec_k, err);
     if (strcmp(name, "io") == 0) {
         const struct wr_io_ops *io = wr_io_find(value);
         if (io == NULL || (io->diagnostic && strcmp(value, "auto") != 0))

@@ -119,6 +119,8 @@ void wr_plan_fill_info(weir_plan *p)
         .arch = p->model.arch->name,
         .isa = p->kernels->level,
         .kv = wr_kv_name((enum wr_kv_type)p->options.kv),
+        .spec = wr_spec_name(plan->n_spec_rows > 1 ? p->options.spec : WEIR_SPEC_OFF),
+        .spec_k = plan->n_spec_rows > 1 ? plan->n_spec_rows - 1 : 0,
         .n_threads = p->options.n_threads,
         .n_ctx = plan->n_ctx,
         .n_ctx_trained = hp->n_ctx_trained,
@@ -303,6 +305,7 @@ int weir_plan_open(weir_plan **out, const char *path, const weir_options *option
     wr_model_scratch(&p->model, options->precise, &in.scratch_base, &in.scratch_per_row, &in.scratch_per_thread);
     p->sample_bytes = wr_sample_work_bytes(hp->n_vocab);
     in.scratch_base += wr_round_up(p->sample_bytes, 64);
+    wr_spec_plan(p, &in);
     rc = wr_plan_make(&p->plan, &in, err);
     if (rc < 0) {
         if (options->memory_bytes == 0 && rc == WEIR_E_BUDGET) wr_err_prefix(err, rc, "budget %s", p->budget_origin);

@@ -6,6 +6,22 @@
 #include "generate/sampler.h"
 #include "generate/stop.h"
 
+/* After every layer: a pass can take minutes. */
+static void show_progress(void *user, uint32_t layers_done, uint32_t n_layer)
+{
+    weir_session *s = user;
+    struct wr_tick *t = &s->tick;
+    const weir_options *o = &s->engine->plan->options;
+    uint64_t now = wr_clock_ns();
+    if (now - t->last_ns < 100000000) return;
+    t->last_ns = now;
+    const char *phase = t->end - t->begin == 1 && t->begin > 0 ? "decode" : "prefill";
+    if (t->end - t->begin == 1)
+        o->progress(o->progress_user, phase, layers_done, n_layer, "layers");
+    else
+        o->progress(o->progress_user, phase, t->done - t->begin + (uint64_t)t->m * layers_done / n_layer, t->end - t->begin, "tokens");
+}
+
 int weir_session_open(weir_session **out, weir_engine *e, weir_err *err)
 {
     if (e->text_only) return wr_err(err, WEIR_E_USAGE, "this engine was opened for text alone");
@@ -15,13 +31,16 @@ int weir_session_open(weir_session **out, weir_engine *e, weir_err *err)
     if (s == NULL) return WEIR_E_NOMEM;
     s->engine = e;
     s->ids = wr_mem_array(ledger, WR_ACCOUNT_TEXT, e->plan->plan.n_ctx, sizeof *s->ids, err);
-    s->rows = wr_mem_array(ledger, WR_ACCOUNT_TEXT, e->plan->plan.n_chunk, sizeof *s->rows, err);
+    s->rows = wr_mem_array(ledger, WR_ACCOUNT_TEXT, e->plan->plan.max_rows, sizeof *s->rows, err);
     if (s->ids == NULL || s->rows == NULL) {
         weir_session_close(s);
         return err != NULL ? err->code : WEIR_E_NOMEM;
     }
     e->has_session = true;
-    int rc = wr_context_start(s, err);
+    e->pass.tick = e->plan->options.progress != NULL ? show_progress : NULL;
+    e->pass.tick_user = s;
+    int rc = wr_spec_open(s, err);
+    if (rc == 0) rc = wr_context_start(s, err);
     if (rc < 0) {
         weir_session_close(s);
         return rc;
@@ -34,6 +53,7 @@ void weir_session_close(weir_session *s)
 {
     if (s == NULL) return;
     s->engine->has_session = false;
+    wr_spec_close(s);
     wr_mem_free(s->ids);
     wr_mem_free(s->rows);
     wr_mem_free(s);
@@ -71,25 +91,38 @@ static int give_logits(void *user, uint32_t word, uint32_t n_words, uint32_t n_r
     return e->fn(e->user, e->first_row, n_rows, word, n_words, tile);
 }
 
-struct tick {
-    const weir_options *options;
-    uint64_t last_ns;
-    size_t begin, end, done;
-    uint32_t m;
-};
-
-/* After every layer: a pass can take minutes. */
-static void show_progress(void *user, uint32_t layers_done, uint32_t n_layer)
+int wr_session_pass(weir_session *s, const int32_t *ids, uint32_t m, bool all, wr_head_fn *fn, void *user, weir_err *err)
 {
-    struct tick *t = user;
-    uint64_t now = wr_clock_ns();
-    if (now - t->last_ns < 100000000) return;
-    t->last_ns = now;
-    const char *phase = t->end - t->begin == 1 && t->begin > 0 ? "decode" : "prefill";
-    if (t->end - t->begin == 1)
-        t->options->progress(t->options->progress_user, phase, layers_done, n_layer, "layers");
-    else
-        t->options->progress(t->options->progress_user, phase, t->done - t->begin + (uint64_t)t->m * layers_done / n_layer, t->end - t->begin, "tokens");
+    weir_engine *e = s->engine;
+    const weir_plan *p = e->plan;
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < p->catalog.n_files; i++) rc = wr_file_check(&p->catalog.files[i], err);
+    if (rc != 0) return rc;
+    for (uint32_t i = 0; i < m; i++)
+        s->rows[i] = (struct wr_pass_row){.position = (uint32_t)(s->n + i), .token = ids[i], .logits = all || (fn != NULL && i == m - 1)};
+    rc = wr_pass_run(&e->pass, s->rows, m, fn, user, err);
+    if (rc == 0 && (rc = wr_context_compare(e, err)) != 0) wr_context_refuse(s); /* what was loaded is not this model's */
+    return rc == WEIR_E_NONFINITE ? wr_err_prefix(err, rc, "%s", wr_file_label(p->path)) : rc;
+}
+
+double wr_session_book(weir_session *s, uint64_t start_ns)
+{
+    const double seconds = (double)(wr_clock_ns() - start_ns) * 1e-9;
+    struct wr_pager_stats now = wr_pager_stats(s->engine->pager);
+    s->info.n_passes++;
+    s->info.decode_seconds += seconds;
+    s->info.decode_bytes += now.bytes_last_pass;
+    s->info.decode_kv_bytes += wr_kv_stats(&s->engine->kv).bytes_last_pass;
+    s->info.decode_row_bytes += now.bytes_rows - s->bytes_rows;
+    s->info.decode_disk_bytes = wr_os_usage().read_bytes - s->decode_disk_begin;
+    s->bytes_rows = now.bytes_rows;
+    return seconds;
+}
+
+void wr_session_book_token(weir_session *s)
+{
+    s->info.n_decode++;
+    s->decode_positions += s->n - 1;
 }
 
 /* Evaluates s->ids[s->n .. n) chunk by chunk; logits of the last row, or of every row for `eval`. */
@@ -102,49 +135,36 @@ static int advance(weir_session *s, size_t n, struct eval *eval, weir_err *err)
     if (rc < 0) return rc;
     bool decode = eval == NULL && n - begin == 1 && begin > 0;
     uint64_t start = wr_clock_ns();
-    struct tick tick = {&p->options, start, begin, n, 0};
-    e->pass.tick = p->options.progress != NULL ? show_progress : NULL;
-    e->pass.tick_user = &tick;
+    wr_spec_end(s);
     s->logits = NULL;
+    s->tick = (struct wr_tick){start, begin, n, 0, 0};
     if (decode && s->info.n_decode == 0) s->decode_disk_begin = wr_os_usage().read_bytes;
     while (rc == 0 && s->n < n) {
-        for (uint32_t i = 0; rc == 0 && i < p->catalog.n_files; i++) rc = wr_file_check(&p->catalog.files[i], err);
-        if (rc != 0) break;
         uint32_t m = n - s->n < p->plan.n_chunk ? (uint32_t)(n - s->n) : p->plan.n_chunk;
-        bool final = s->n + m == n;
-        for (uint32_t i = 0; i < m; i++)
-            s->rows[i] = (struct wr_pass_row){.position = (uint32_t)(s->n + i), .token = s->ids[s->n + i], .logits = eval != NULL || (final && i == m - 1)};
         if (eval != NULL) eval->first_row = s->n;
-        wr_head_fn *fn = eval != NULL ? give_logits : final ? keep_logits : NULL;
-        tick.m = m;
-        tick.done = s->n;
-        rc = wr_pass_run(&e->pass, s->rows, m, fn, eval != NULL ? (void *)eval : s, err);
-        if (rc == 0 && (rc = wr_context_compare(e, err)) != 0) wr_context_refuse(s); /* what was loaded is not this model's */
+        wr_head_fn *fn = eval != NULL ? give_logits : s->n + m == n ? keep_logits : NULL;
+        s->tick.m = m;
+        s->tick.done = s->n;
+        rc = wr_session_pass(s, s->ids + s->n, m, eval != NULL, fn, eval != NULL ? (void *)eval : s, err);
         if (rc != 0) break;
         s->n += m;
         rc = wr_context_keep(s, err);
     }
-    if (rc == WEIR_E_NONFINITE) wr_err_prefix(err, rc, "%s", wr_file_label(p->path));
-    double seconds = (double)(wr_clock_ns() - start) * 1e-9;
-    struct wr_pager_stats now = wr_pager_stats(e->pager);
-    uint64_t row_bytes = now.bytes_rows - s->bytes_rows;
-    s->bytes_rows = now.bytes_rows;
     if (decode && rc == 0) {
-        s->info.n_decode++;
-        s->info.decode_seconds += seconds;
-        s->info.decode_bytes += now.bytes_last_pass;
-        s->info.decode_kv_bytes += wr_kv_stats(&e->kv).bytes_last_pass;
-        s->info.decode_row_bytes += row_bytes;
-        s->info.decode_disk_bytes = wr_os_usage().read_bytes - s->decode_disk_begin;
-        s->decode_positions += begin;
-    } else {
-        s->info.n_prefill += s->n > begin ? s->n - begin : 0;
-        s->info.prefill_seconds += seconds;
-        if (s->n > begin)
-            s->info.prefill_predicted_seconds += wr_plan_seconds(p, eval != NULL ? WR_WORK_EVAL : WR_WORK_PREFILL, (uint32_t)begin, (uint32_t)(s->n - begin));
+        s->n_plain++;
+        s->plain_seconds += wr_session_book(s, start);
+        wr_session_book_token(s);
+        return 0;
     }
+    s->bytes_rows = wr_pager_stats(e->pager).bytes_rows;
+    s->info.n_prefill += s->n > begin ? s->n - begin : 0;
+    s->info.prefill_seconds += (double)(wr_clock_ns() - start) * 1e-9;
+    if (s->n > begin)
+        s->info.prefill_predicted_seconds += wr_plan_seconds(p, eval != NULL ? WR_WORK_EVAL : WR_WORK_PREFILL, (uint32_t)begin, (uint32_t)(s->n - begin));
     return rc;
 }
+
+int wr_session_advance(weir_session *s, size_t n, weir_err *err) { return advance(s, n, NULL, err); }
 
 /* What the session holds of the ids is kept, but for the last one, which is evaluated again for its logits. */
 static void keep_common(weir_session *s, const int32_t *ids, size_t n)
@@ -152,6 +172,7 @@ static void keep_common(weir_session *s, const int32_t *ids, size_t n)
     size_t common = 0;
     while (common < s->n && common < n && s->ids[common] == ids[common]) common++;
     if (common == n) common = n - 1;
+    wr_spec_forget(s, common);
     memmove(s->ids + common, ids + common, (n - common) * sizeof *ids);
     s->n = common;
 }
@@ -233,7 +254,7 @@ int weir_session_generate(weir_session *s, const weir_generate *g, enum weir_fin
         if (cancel != NULL && *cancel != 0) rc = WEIR_E_CANCELLED;
         if (rc == 0 && s->logits == NULL) { /* the token drawn last is not evaluated yet */
             if (s->n + 1 > e->plan->plan.n_ctx) break;
-            rc = advance(s, s->n + 1, NULL, err);
+            rc = wr_spec_next(s, g->n_max == 0 ? UINT64_MAX : g->n_max - i, err);
         }
         if (rc == 0) rc = weir_session_sample(s, g->sampling, &id, err);
         if (rc < 0) break;
@@ -264,10 +285,11 @@ int weir_session_generate(weir_session *s, const weir_generate *g, enum weir_fin
     return 0;
 }
 
-/* Passes of one kind grow evenly with their position: the one in the middle stands for all. */
+/* Decode passes of one token grow evenly with their position: the one in the middle stands for all. */
 weir_session_info weir_session_stats(const weir_session *s)
 {
     weir_session_info info = s->info;
+    info.plain_seconds = s->n_plain > 0 ? s->plain_seconds / (double)s->n_plain : 0;
     info.n_saved = wr_kvfile_tokens(&s->engine->context.to.saved);
     const uint64_t n = info.n_decode;
     if (n > 0) info.decode_predicted_seconds = (double)n * wr_plan_seconds(s->engine->plan, WR_WORK_DECODE, (uint32_t)(s->decode_positions / n), 1);

@@ -235,9 +235,12 @@ static uint64_t kv_bytes(const struct wr_plan_input *in, uint32_t n_ctx)
     return wr_mul_u64(in->kv_bytes_per_position, wr_round_up(n_ctx, 16), &bytes) && bytes < HUGE_BYTES ? page(bytes) : HUGE_BYTES;
 }
 
+/* Of a pass at most: a chunk's, or those of a verification. */
+static uint32_t most_rows(const struct wr_plan_input *in, uint32_t chunk) { return chunk > in->spec_rows ? chunk : in->spec_rows; }
+
 static struct wr_kv_layout least_kv(const struct wr_plan_input *in, uint32_t n_ctx, uint32_t chunk)
 {
-    return wr_kv_layout_least(in->kv_block_bytes, in->n_layer, in->n_local, in->window, n_ctx, chunk);
+    return wr_kv_layout_least(in->kv_block_bytes, in->n_layer, in->n_local, in->window, n_ctx, most_rows(in, chunk));
 }
 
 /* What a spilled context takes beside the account of its keys and values: the store's tables, the engine that reads them. */
@@ -262,14 +265,46 @@ static uint64_t text_bytes(uint32_t n_ctx) { return page(512 * KIB + WR_TEXT_PER
 
 static uint64_t scratch_bytes(const struct wr_plan_input *in, uint32_t chunk)
 {
-    return page(in->scratch_base + in->scratch_per_row * chunk + in->scratch_per_thread * in->n_threads);
+    return page(in->scratch_base + in->scratch_per_row * most_rows(in, chunk) + in->scratch_per_thread * in->n_threads);
+}
+
+/* Rows of logits that fit in idle scratch. */
+static uint32_t idle_logits(const struct wr_plan_input *in, uint32_t chunk)
+{
+    if (in->spec_most == 0) return 0;
+    const uint64_t rows = most_rows(in, chunk), n = in->idle_per_row * rows / in->logits_bytes, most = rows < in->spec_most ? rows : in->spec_most;
+    return (uint32_t)(n < most ? n : most);
+}
+
+/* What speculation needs. */
+static uint64_t draft_bytes(const struct wr_plan_input *in, uint32_t n_ctx, uint32_t chunk)
+{
+    if (in->spec_rows == 0) return 0;
+    const uint32_t idle = idle_logits(in, chunk), own = idle < in->spec_rows ? in->spec_rows - idle : 0;
+    return page(in->draft_bytes + in->draft_bytes_per_position * n_ctx + own * in->logits_bytes);
+}
+
+/* What an automaton gets that is not needed: of `spare` bytes a part that does not matter, so that more memory never pins less. */
+#define DRAFT_PART 128
+#define LEAST_DRAFT_POSITIONS 512u
+static void take_draft(struct wr_plan *plan, const struct wr_plan_input *in, uint64_t spare)
+{
+    const uint64_t most = spare / DRAFT_PART, least = in->draft_bytes + in->draft_bytes_per_position * LEAST_DRAFT_POSITIONS;
+    if (in->spec_most == 0 || plan->n_spec_rows < 2 || most < page(least)) {
+        plan->n_spec_rows = plan->n_idle_logits = 0;
+        return;
+    }
+    uint64_t n = (wr_round_down(most, WR_ARENA_ALIGN) - in->draft_bytes) / in->draft_bytes_per_position;
+    plan->n_draft_positions = n < plan->n_ctx ? (uint32_t)n : plan->n_ctx;
+    plan->account[WR_ACCOUNT_DRAFT] = page(in->draft_bytes + in->draft_bytes_per_position * plan->n_draft_positions);
 }
 
 /* Everything but weights, their ring, keys and values. */
 static uint64_t fixed_bytes(const struct wr_plan *plan, const struct wr_plan_input *in, uint32_t n_ctx, uint32_t chunk)
 {
     return in->process_bytes + plan->account[WR_ACCOUNT_META] + page(in->tokenizer_bytes) + text_bytes(n_ctx) +
-           scratch_bytes(in, chunk < n_ctx ? chunk : n_ctx) + page(plan->vector_bytes) + IO_ENGINE_BYTES;
+           scratch_bytes(in, chunk < n_ctx ? chunk : n_ctx) + draft_bytes(in, n_ctx, chunk < n_ctx ? chunk : n_ctx) + page(plan->vector_bytes) +
+           IO_ENGINE_BYTES;
 }
 
 enum where { IN_MEMORY, ON_DISK, EITHER }; /* keys and values */
@@ -385,12 +420,14 @@ static int refuse(const struct wr_plan *plan, const struct wr_plan_input *in, st
     /* What was asked for is part of the need, and the user may rather lower it. */
     bool pin = in->pin_bytes != WEIR_AUTO && in->pin_bytes > 0, ring = in->ring_bytes != WEIR_AUTO;
     const char *given = pin && ring ? " with this --pin and --ring" : pin ? " with this --pin" : ring ? " with this --ring" : "";
+    char draft[32] = "";
+    if (in->spec_rows > 0) snprintf(draft, sizeof draft, "draft %.1f, ", mib(draft_bytes(in, n_ctx, chunk)));
     return wr_err(err, WEIR_E_BUDGET,
         "needs --memory %lluM (%llu bytes)%s%s, have %.1f MiB, %llu bytes (MiB: process %.1f, kv(%u) %.1f, tokenizer %.1f, text %.1f, "
-        "header %.1f, scratch %.1f, weights and ring %.1f)",
+        "header %.1f, scratch %.1f, %sweights and ring %.1f)",
         (unsigned long long)(wr_round_up(plan->min_budget, MIB) / MIB), (unsigned long long)plan->min_budget, instead, given, mib(in->budget),
         (unsigned long long)in->budget, mib(in->process_bytes), n_ctx, mib(kv_least(in, n_ctx, chunk, least.where)), mib(page(in->tokenizer_bytes)),
-        mib(text_bytes(n_ctx)), mib(plan->account[WR_ACCOUNT_META]), mib(scratch_bytes(in, chunk)),
+        mib(text_bytes(n_ctx)), mib(plan->account[WR_ACCOUNT_META]), mib(scratch_bytes(in, chunk)), draft,
         mib(least.weights + page(plan->vector_bytes) + IO_ENGINE_BYTES));
 }
 
@@ -534,6 +571,7 @@ int wr_plan_make(struct wr_plan *plan, const struct wr_plan_input *input, weir_e
     while (in->n_chunk == 0 && plan->n_chunk > MIN_CHUNK &&
            (scratch_bytes(in, plan->n_chunk) > scratch_cap(in) || least_bytes(plan, in, need, plan->n_ctx, plan->n_chunk) > in->budget))
         plan->n_chunk -= CHUNK_STEP;
+    if (in->n_chunk == 0 && plan->n_chunk < in->spec_rows) plan->n_chunk = in->spec_rows; /* which scratch has room for */
     if (plan->n_chunk > plan->n_ctx) plan->n_chunk = plan->n_ctx;
 
     uint64_t rest = in->budget - fixed_bytes(plan, in, plan->n_ctx, plan->n_chunk) - kv_least(in, plan->n_ctx, plan->n_chunk, need.where);
@@ -541,6 +579,15 @@ int wr_plan_make(struct wr_plan *plan, const struct wr_plan_input *input, weir_e
         plan->kv = least_kv(in, plan->n_ctx, plan->n_chunk);
         choose_kv_ring(&plan->kv, rest - weights_min);
         rest -= (plan->kv.n_ring - least_kv(in, plan->n_ctx, plan->n_chunk).n_ring) * plan->kv.block_bytes;
+    }
+    plan->max_rows = most_rows(in, plan->n_chunk);
+    plan->n_idle_logits = idle_logits(in, plan->n_chunk);
+    plan->n_spec_rows = plan->n_idle_logits > in->spec_rows ? plan->n_idle_logits : in->spec_rows;
+    plan->account[WR_ACCOUNT_DRAFT] = draft_bytes(in, plan->n_ctx, plan->n_chunk);
+    plan->n_draft_positions = plan->n_ctx;
+    if (in->spec_rows == 0) {
+        take_draft(plan, in, rest - weights_min);
+        rest -= plan->account[WR_ACCOUNT_DRAFT];
     }
     layout = least;
     if (may_pin_all && rest >= all_pinned) {

@@ -47,6 +47,12 @@ struct wr_plan_input {
     uint32_t n_threads;
     /* Scratch is base + chunk * per_row + thread * threads. */
     uint64_t scratch_base, scratch_per_row, scratch_per_thread;
+    /* Speculation: a burst of spec_rows fits in a pass, with the logits of each, which lie in what scratch has idle of each row of a pass, or else in the
+     * account DRAFT; more rows, up to spec_most, where idle scratch has room for theirs. The automaton has draft_bytes and draft_bytes_per_position of the
+     * context, which are needed where spec_rows are; else a small part of what there is beyond the least. */
+    uint32_t spec_rows, spec_most;
+    uint64_t logits_bytes, idle_per_row; /* of a row */
+    uint64_t draft_bytes, draft_bytes_per_position;
     uint64_t tokenizer_bytes, process_bytes;
     uint64_t budget;
     uint64_t pin_bytes, ring_bytes, extent_bytes; /* WEIR_AUTO: choose */
@@ -77,6 +83,10 @@ struct wr_plan {
     uint64_t min_budget;
     uint32_t min_budget_n_ctx; /* the context that it has room for */
     uint32_t n_ctx, n_chunk, max_context;
+    uint32_t max_rows;            /* of a pass: n_chunk, or those of a verification */
+    uint32_t n_spec_rows;         /* of a burst at most; below 2: there is none */
+    uint32_t n_idle_logits;       /* of them, those whose logits lie in idle scratch; the others have memory of their own */
+    uint32_t n_draft_positions;   /* that the automaton has room for */
     bool spilled;                 /* keys and values do not fit: kv says what is where */
     struct wr_kv_layout kv;       /* if spilled */
     uint32_t n_slots, slot_bytes; /* the ring */

@@ -76,5 +76,7 @@ int wr_model_weights(struct wr_model *, const struct wr_catalog *, const struct 
 
 /* Scratch of a pass: base + per_row * rows + per_thread * threads (see pass.c for what they hold). */
 void wr_model_scratch(const struct wr_model *, bool precise, uint64_t *base, uint64_t *per_row, uint64_t *per_thread);
+/* Of it, what is idle for each row while logits are computed, and until the next pass: see wr_pass_idle. */
+uint64_t wr_model_idle_bytes(const struct wr_model *);
 
 #endif

@@ -38,6 +38,15 @@ void wr_model_scratch(const struct wr_model *m, bool precise, uint64_t *base, ui
     *per_thread = member_bytes(hp) + wr_pager_seam_bytes(wr_plan_longest_row(m->uses, m->n_uses));
 }
 
+uint64_t wr_model_idle_bytes(const struct wr_model *m)
+{
+    struct widths w = widths_of(&m->hp);
+    return (w.g + w.u) * sizeof(float);
+}
+
+/* g, and u behind it: the head needs h alone. */
+void *wr_pass_idle(const struct wr_pass *p) { return p->g; }
+
 static void *take(uint8_t **at, uint64_t bytes)
 {
     void *p = *at;

@@ -58,6 +58,8 @@ struct wr_pass {
 
 /* Lays the scratch region out, fills the rope table, returns the bytes taken (at most what wr_model_scratch said). */
 uint64_t wr_pass_init(struct wr_pass *, void *scratch, bool precise);
+/* max_rows * wr_model_idle_bytes of scratch that a wr_head_fn may fill; the next pass takes it back. */
+void *wr_pass_idle(const struct wr_pass *);
 
 /* A tile of logits: words [word, word + n_words) of the rows that want logits, tile[i * n_words + j]. Non-zero stops the pass. */
 typedef int wr_head_fn(void *user, uint32_t word, uint32_t n_words, uint32_t n_rows, const float *tile);

@@ -125,6 +125,13 @@ static void make_fixture(struct fixture *f, uint64_t seed)
     f->in.pin_bytes = chance(&r, 75) ? WEIR_AUTO : between(&r, 0, f->dense_bytes + f->dense_bytes / 8);
     f->in.ring_bytes = chance(&r, 75) ? WEIR_AUTO : any_size(&r, 1, 16 * MIB);
     f->in.extent_bytes = chance(&r, 70) ? WEIR_AUTO : any_size(&r, 1, 2 * MIB);
+    if (chance(&r, 50)) return;
+    f->in.spec_most = (uint32_t)between(&r, 2, 65);
+    f->in.spec_rows = chance(&r, 50) ? 0 : (uint32_t)between(&r, 2, f->in.spec_most);
+    f->in.logits_bytes = any_size(&r, 4, MIB);
+    f->in.idle_per_row = between(&r, 0, f->in.scratch_per_row);
+    f->in.draft_bytes = any_size(&r, 1, 64 * KIB);
+    f->in.draft_bytes_per_position = any_size(&r, 1, 100);
 }
 
 #define CHECK(condition, ...)                                                                                                                                  \
@@ -201,7 +208,15 @@ static void check_accounts(const struct fixture *f, const struct wr_plan *p)
     CHECK(p->account[WR_ACCOUNT_KV] >= kv, "kv %llu of %llu", U(p->account[WR_ACCOUNT_KV]), U(kv));
     CHECK(p->account[WR_ACCOUNT_RING] >= (uint64_t)p->n_slots * p->slot_bytes + WR_ROW_SLOTS * p->row_slot_bytes + wr_io_memory_bytes(1), "ring %llu",
         U(p->account[WR_ACCOUNT_RING]));
-    CHECK(p->account[WR_ACCOUNT_SCRATCH] >= f->in.scratch_base + f->in.scratch_per_row * p->n_chunk + f->in.scratch_per_thread * f->in.n_threads, "scratch");
+    CHECK(p->account[WR_ACCOUNT_SCRATCH] >= f->in.scratch_base + f->in.scratch_per_row * p->max_rows + f->in.scratch_per_thread * f->in.n_threads, "scratch");
+    CHECK(p->max_rows >= p->n_chunk && p->max_rows >= p->n_spec_rows && (f->in.n_chunk > 0 || p->max_rows == p->n_chunk || p->n_chunk == p->n_ctx),
+        "%u rows, chunk %u", p->max_rows, p->n_chunk);
+    CHECK(p->n_spec_rows >= f->in.spec_rows && p->n_spec_rows <= f->in.spec_most && p->n_idle_logits <= p->n_spec_rows, "a burst of %u", p->n_spec_rows);
+    CHECK(p->n_idle_logits * f->in.logits_bytes <= p->max_rows * f->in.idle_per_row, "%u rows of idle scratch", p->n_idle_logits);
+    CHECK(p->n_spec_rows == 0 || p->account[WR_ACCOUNT_DRAFT] >= (p->n_spec_rows - p->n_idle_logits) * f->in.logits_bytes + f->in.draft_bytes +
+                                                                     p->n_draft_positions * f->in.draft_bytes_per_position,
+        "draft %llu", U(p->account[WR_ACCOUNT_DRAFT]));
+    CHECK(f->in.spec_rows == 0 || p->n_draft_positions == p->n_ctx, "room for %u tokens", p->n_draft_positions);
     CHECK(p->account[WR_ACCOUNT_TOKENIZER] >= f->in.tokenizer_bytes && p->account[WR_ACCOUNT_PROCESS] == f->in.process_bytes, "constant accounts");
     CHECK(p->account[WR_ACCOUNT_META] >= wr_ledger_used(&f->ledger, WR_ACCOUNT_META) + (uint64_t)p->n_extents * 16 + (uint64_t)p->n_slots * 16 + 64 * KIB,
         "meta %llu", U(p->account[WR_ACCOUNT_META]));
@@ -436,7 +451,8 @@ static void test_properties(void **state)
     assert_true(n_controlled > N_CASES / 2); /* elsewhere everything fits */
 }
 
-/* More memory never means a smaller context, and never more bytes to read but for the grain: two extents, and a step of the chunk or the context. */
+/* More memory never means a smaller context, and never more bytes to read but for the grain: two extents, a step of the chunk or the context, and a row of logits
+ * more or less in idle scratch. */
 static void test_monotone(void **state)
 {
     static struct fixture fixture;
@@ -453,7 +469,8 @@ static void test_monotone(void **state)
             f->in.budget = least + (uint64_t)((double)(top - least) * step * step / 40000.0);
             make_or_fail(f, &p);
             CHECK(p.n_ctx >= n_ctx && p.max_context >= max_context && p.n_ctx > 0, "context %u after %u (%u, %u)", p.n_ctx, n_ctx, p.max_context, max_context);
-            uint64_t grain = (uint64_t)p.slot_bytes * 2 + 16 * f->in.scratch_per_row + (f->in.n_ctx == 0 ? 16 * f->in.kv_bytes_per_position : 0);
+            uint64_t grain = (uint64_t)p.slot_bytes * 2 + 16 * f->in.scratch_per_row + (f->in.n_ctx == 0 ? 16 * f->in.kv_bytes_per_position : 0) +
+                             (f->in.spec_rows > 0 ? f->in.logits_bytes : 0);
             CHECK(p.pinned + grain >= most_pinned, "budget %llu pins %llu, less than %llu at %llu (ring %u x %u, chunk %u, context %u)", U(f->in.budget),
                 U(p.pinned), U(most_pinned), U(before), p.n_slots, p.slot_bytes, p.n_chunk, p.n_ctx);
             if (p.pinned > most_pinned) most_pinned = p.pinned;

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Speculation: tokens are proposed behind the one drawn last, and one pass, a burst, evaluates them all; row i then has the logits that plain decoding would
+ * have had, were its tokens those proposed. They are drawn from as in plain decoding, one draw a position, by the same loop: wr_spec_next gives it the next
+ * row of the burst as long as the token drawn is the one proposed there, and else a new pass. What a burst stored past the last row given is rolled back by
+ * the next pass, which begins before its end. So nothing here decides which tokens come, only how many passes they take.
+ */
+#include <string.h>
+#include "base/os.h"
+#include "engine/engine.h"
+
+#define DEFAULT_K 8 /* that memory is set apart for where none is given */
+
+void wr_spec_plan(const weir_plan *p, struct wr_plan_input *in)
+{
+    const weir_options *o = &p->options;
+    if (o->spec == WEIR_SPEC_OFF) return;
+    const uint64_t one = wr_ngram_bytes(1), more = wr_ngram_bytes(1 + 4096);
+    in->spec_most = 1 + (o->spec_k > 0 ? o->spec_k : WR_SPEC_MOST);
+    if (o->spec != WEIR_SPEC_AUTO) in->spec_rows = 1 + (o->spec_k > 0 ? o->spec_k : DEFAULT_K);
+    in->logits_bytes = p->model.hp.n_vocab * sizeof(float);
+    in->idle_per_row = wr_model_idle_bytes(&p->model);
+    in->draft_bytes = one + WR_MEM_OVERHEAD;
+    in->draft_bytes_per_position = (more - one + 4095) / 4096;
+}
+
+int wr_spec_open(weir_session *s, weir_err *err)
+{
+    weir_plan *p = s->engine->plan;
+    struct wr_spec *spec = &s->spec;
+    if (p->plan.n_spec_rows < 2) return 0;
+    spec->most = p->plan.n_spec_rows - 1;
+    const uint64_t n_own = p->plan.n_spec_rows - p->plan.n_idle_logits;
+    spec->own = wr_mem_array(&p->ledger, WR_ACCOUNT_DRAFT, n_own * p->model.hp.n_vocab, sizeof *spec->own, err);
+    if (spec->own == NULL) return err != NULL ? err->code : WEIR_E_NOMEM;
+    wr_gate_init(&spec->gate);
+    return wr_ngram_open(&spec->ngram, p->plan.n_draft_positions, &p->ledger, WR_ACCOUNT_DRAFT, err);
+}
+
+void wr_spec_close(weir_session *s)
+{
+    wr_ngram_close(s->spec.ngram);
+    wr_mem_free(s->spec.own);
+}
+
+void wr_spec_forget(weir_session *s, size_t n)
+{
+    if (s->spec.ngram == NULL || n >= s->spec.n_seen) return;
+    wr_ngram_reset(s->spec.ngram);
+    s->spec.seen_from = s->spec.n_seen = 0;
+}
+
+/* The automaton gets the tokens up to the one drawn last. Where it is full it begins anew with the newest half. */
+static void see(weir_session *s)
+{
+    struct wr_spec *spec = &s->spec;
+    const size_t room = s->engine->plan->plan.n_draft_positions;
+    if (s->n + 1 - spec->seen_from > room) {
+        wr_ngram_reset(spec->ngram);
+        spec->seen_from = spec->n_seen = s->n + 1 - room / 2;
+    }
+    for (; spec->n_seen <= s->n; spec->n_seen++) wr_ngram_put(spec->ngram, s->ids[spec->n_seen]);
+}
+
+static float *logits_of_row(const weir_session *s, uint32_t row)
+{
+    const weir_plan *p = s->engine->plan;
+    const uint32_t n_idle = p->plan.n_idle_logits;
+    float *rows = row < n_idle ? wr_pass_idle(&s->engine->pass) : s->spec.own;
+    return rows + (size_t)(row < n_idle ? row : row - n_idle) * p->model.hp.n_vocab;
+}
+
+static int keep_rows(void *user, uint32_t word, uint32_t n_words, uint32_t n_rows, const float *tile)
+{
+    const weir_session *s = user;
+    for (uint32_t i = 0; i < n_rows; i++) memcpy(logits_of_row(s, i) + word, tile + (size_t)i * n_words, n_words * sizeof *tile);
+    return 0;
+}
+
+/* Row `next` of the burst counts: its token is drawn, and the logits are those behind it. */
+static int take_row(weir_session *s, weir_err *err)
+{
+    s->logits = logits_of_row(s, s->spec.next++);
+    s->n++;
+    wr_session_book_token(s);
+    return wr_context_keep(s, err);
+}
+
+/* The token drawn last and k proposed behind it. */
+static int burst(weir_session *s, uint32_t k, uint64_t start, weir_err *err)
+{
+    struct wr_spec *spec = &s->spec;
+    int rc = wr_context_back(s, s->n, err);
+    if (rc < 0) return rc;
+    if (s->info.n_decode == 0) s->decode_disk_begin = wr_os_usage().read_bytes;
+    s->tick = (struct wr_tick){start, s->n, s->n + 1, s->n, 1};
+    rc = wr_session_pass(s, spec->ids, k + 1, true, keep_rows, s, err);
+    if (rc != 0) return rc;
+    spec->first = s->n;
+    spec->n_rows = k + 1;
+    spec->next = 0;
+    spec->seconds = wr_session_book(s, start);
+    s->info.n_drafted += k;
+    return take_row(s, err);
+}
+
+static int plain(weir_session *s, weir_err *err)
+{
+    struct wr_spec *spec = &s->spec;
+    const double before = s->plain_seconds;
+    int rc = wr_session_advance(s, s->n + 1, err);
+    if (rc != 0) return rc;
+    spec->n_rows = spec->next = 1;
+    spec->seconds = s->plain_seconds - before;
+    return 0;
+}
+
+/* The gate hears of the last pass, now that the token behind it is drawn. */
+static void report(weir_session *s)
+{
+    struct wr_spec *spec = &s->spec;
+    const bool known = spec->n_rows == 1 && spec->n_proposed > 0;
+    const uint32_t proposed = known ? 1 : spec->n_rows - 1, accepted = known ? s->ids[s->n] == spec->ids[1] : spec->next - 1;
+    wr_gate_report(&spec->gate, spec->match, proposed, accepted, spec->n_rows, spec->seconds, 0);
+    spec->n_rows = 0;
+}
+
+void wr_spec_end(weir_session *s) { s->spec.n_rows = 0; }
+
+int wr_spec_next(weir_session *s, uint64_t n_left, weir_err *err)
+{
+    struct wr_spec *spec = &s->spec;
+    const uint64_t start = wr_clock_ns(), room = s->engine->plan->plan.n_ctx - s->n - 1;
+    if (spec->most == 0) return wr_session_advance(s, s->n + 1, err);
+    if (spec->next < spec->n_rows && s->n == spec->first + spec->next && s->ids[s->n] == spec->ids[spec->next]) {
+        s->info.n_accepted++;
+        return take_row(s, err);
+    }
+    if (spec->n_rows > 0) report(s);
+    see(s);
+    uint64_t k = spec->most;
+    if (k > room) k = room;
+    if (k > n_left - 1) k = n_left - 1;
+    spec->match = 0;
+    spec->ids[0] = s->ids[s->n];
+    spec->n_proposed = k > 0 ? wr_ngram_propose(spec->ngram, spec->ids + 1, (uint32_t)k, &spec->match) : 0;
+    k = s->engine->plan->options.spec_k > 0 ? spec->n_proposed : wr_gate_choose(&spec->gate, spec->n_proposed, spec->match);
+    return k > 0 ? burst(s, (uint32_t)k, start, err) : plain(s, err);
+}
