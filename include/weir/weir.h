@@ -52,9 +52,10 @@ enum weir_direct { WEIR_DIRECT_AUTO, WEIR_DIRECT_ON, WEIR_DIRECT_OFF };
 #define WEIR_AUTO UINT64_MAX /* in a size field: let the plan choose */
 /* Bursts: proposed tokens are evaluated in one pass, and those that are drawn are kept. Every token is the one that would have been drawn without. */
 enum weir_spec {
-    WEIR_SPEC_AUTO, /* ngram, in memory that matters to nothing else; off where there is none */
+    WEIR_SPEC_AUTO, /* the draft model where there is one; else ngram, in memory that matters to nothing else, or off */
     WEIR_SPEC_OFF,
     WEIR_SPEC_NGRAM, /* what followed the longest end of the text where it was before */
+    WEIR_SPEC_DRAFT, /* what a smaller model of the same vocabulary draws */
 };
 
 typedef struct weir_options {
@@ -71,7 +72,8 @@ typedef struct weir_options {
     char isa[16]; /* cap of the CPU level: "" (none), "scalar"; x86: "avx2", "avxvnni", "avx512", "avx512vnni", "amx"; AArch64: "neon", "dotprod", "i8mm" */
     bool precise;        /* int16 instead of int8 activations */
     enum weir_spec spec;
-    uint32_t spec_k; /* tokens proposed at a time, 1 to 64; 0: as many as pay, by measured passes and what was accepted */
+    uint32_t spec_k;   /* tokens proposed at a time, 1 to 64; 0: as many as pay, by measured passes and what was accepted */
+    char draft[1024]; /* path of the draft model, which is all in memory, in the same budget; "": none */
     uint64_t pin_bytes;      /* diagnostics: weights to pin; WEIR_AUTO: what fits */
     uint64_t ring_bytes;     /* diagnostics; WEIR_AUTO */
     uint64_t extent_bytes;   /* diagnostics; WEIR_AUTO */
@@ -105,7 +107,7 @@ typedef struct weir_account_info {
 
 typedef struct weir_plan_info {
     const char *model, *arch, *isa, *kv;
-    const char *spec; /* "auto", "off", "ngram": what is done, so that auto that finds no room is off */
+    const char *spec; /* "auto", "off", "ngram", "draft": what is done, so that auto that finds no room is off */
     uint32_t spec_k;  /* tokens proposed at a time at most */
     uint32_t n_threads, n_ctx, n_ctx_trained, n_chunk, n_vocab, n_layer, n_embd;
     uint64_t file_bytes, weight_bytes;

@@ -82,6 +82,12 @@ int wr_cli_engine_options(struct wr_cli *cli, weir_err *err)
         }
         if (code) return code;
     }
+    if (cli->options.draft[0]) {
+        char path[WR_CLI_PATH];
+        int code = wr_cli_store_resolve(cli, cli->options.draft, path, err);
+        if (code == 0) code = weir_options_set(&cli->options, "draft", path, err);
+        if (code) return code;
+    }
     char given[32], size[32], origin[64];
     uint64_t memory = cli->options.memory_bytes;
     if (memory > 0 && memory < 1u << 20 && is_number(cli->args.value[WR_CLI_MEMORY])) /* 512 is rather 512M, 5 rather 5G */

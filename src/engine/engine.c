@@ -103,8 +103,11 @@ int weir_engine_open(weir_engine **out, weir_plan *p, weir_err *err)
     uint64_t ring = (uint64_t)plan->n_slots * plan->slot_bytes + plan->row_slot_bytes * WR_ROW_SLOTS;
     uint64_t arena = plan->account[WR_ACCOUNT_KV] + plan->account[WR_ACCOUNT_SCRATCH] + plan->account[WR_ACCOUNT_WEIGHTS] + ring;
     rc = wr_arena_open(&e->arena, arena, err);
-    if (rc == 0) rc = wr_team_open(&e->team, p->options.n_threads, &p->ledger, err);
-    if (rc == 0) rc = wr_engine_load_vocab(e, err);
+    if (p->is_draft)
+        e->team = p->team;
+    else if (rc == 0)
+        rc = wr_team_open(&e->team, p->options.n_threads, &p->ledger, err);
+    if (rc == 0 && !p->is_draft) rc = wr_engine_load_vocab(e, err);
     if (rc == 0) rc = wr_context_open(e, err);
     if (rc < 0) goto fail;
 
@@ -145,16 +148,18 @@ int weir_engine_open(weir_engine **out, weir_plan *p, weir_err *err)
         rc = wr_err(err, WEIR_E_FAIL, "scratch is larger than planned");
         goto fail;
     }
-    rc = verify_process(e, err);
+    rc = wr_draft_open(e, err);
+    if (rc == 0 && !p->is_draft) rc = verify_process(e, err);
     if (rc < 0) goto fail;
     *out = e;
     return 0;
 fail:
+    weir_engine_close(e->draft);
     wr_kv_close(&e->kv);
     wr_context_close(e);
     e->plan = NULL; /* still the caller's */
     wr_pager_close(e->pager);
-    wr_team_close(e->team);
+    if (!p->is_draft) wr_team_close(e->team);
     wr_vocab_close(e->vocab);
     if (e->device.ops != NULL && e->device.ops->close != NULL) e->device.ops->close(&e->device);
     wr_arena_close(&e->arena);
@@ -185,10 +190,11 @@ int weir_engine_open_text(weir_engine **out, const char *path, const weir_option
 void weir_engine_close(weir_engine *e)
 {
     if (e == NULL) return;
+    weir_engine_close(e->draft);
     wr_kv_close(&e->kv);
     wr_context_close(e);
     wr_pager_close(e->pager);
-    wr_team_close(e->team);
+    if (e->plan == NULL || !e->plan->is_draft) wr_team_close(e->team);
     wr_template_close(e->chat);
     wr_vocab_close(e->vocab);
     if (e->device.ops != NULL && e->device.ops->close != NULL) e->device.ops->close(&e->device);
@@ -203,6 +209,8 @@ const weir_plan_info *weir_engine_plan(const weir_engine *e)
     uint64_t sum = 0, peak_rss = wr_os_usage().peak_rss_bytes;
     for (int a = 0; a < WR_N_ACCOUNTS; a++) {
         e->plan->accounts[a].peak = wr_ledger_peak(&e->plan->ledger, a);
+        for (int b = 0; a == WR_ACCOUNT_DRAFT && e->draft != NULL && b < WR_N_ACCOUNTS; b++)
+            e->plan->accounts[a].peak += wr_ledger_peak(&e->draft->plan->ledger, b);
         if (a != WR_ACCOUNT_PROCESS) sum += e->plan->accounts[a].peak;
     }
     /* What the process itself took cannot be counted, only what is left. */

@@ -30,6 +30,9 @@ struct weir_plan {
     uint64_t sample_bytes; /* of scratch: the sampler's work space */
     uint32_t n_saved;      /* tokens of options.context */
     char path[4096], budget_origin[96], kv_folder[4096];
+    weir_plan *draft;     /* of options.draft, until its engine is open */
+    bool is_draft;        /* of another plan */
+    struct wr_team *team; /* is_draft: that of the engine which it drafts for */
     weir_account_info accounts[WR_N_ACCOUNTS];
     weir_plan_info info;
     struct wr_profile profile; /* where info.profile_taken >= 0 */
@@ -63,7 +66,8 @@ struct weir_engine {
     bool text_only;
     struct wr_arena arena;
     struct wr_device device;
-    struct wr_team *team;
+    struct wr_team *team; /* of a draft: not its own */
+    weir_engine *draft;   /* NULL: none */
     struct wr_pager *pager;
     struct wr_kv kv;
     void *sample_work;
@@ -75,8 +79,10 @@ struct weir_engine {
 
 /* Speculation of a session (speculate.c). A burst is one pass over the token drawn last and those proposed behind it, with the logits of every row. */
 struct wr_spec {
-    uint32_t most; /* tokens proposed at a time; 0: off */
-    struct wr_ngram *ngram;
+    uint32_t most;          /* tokens proposed at a time; 0: off */
+    struct wr_ngram *ngram; /* NULL: the draft proposes */
+    weir_session *draft;
+    double draft_seconds;     /* of the last proposal */
     size_t seen_from, n_seen; /* of the session's tokens, those that it has */
     struct wr_gate gate;
     float *own; /* logits [most + 1 - n_idle_logits][n_vocab]; the first rows lie in idle scratch */
@@ -165,12 +171,21 @@ void wr_session_book_token(weir_session *);
 /* Speculation (speculate.c). _plan: what it needs; _forget: tokens from n on will be others; _next: the logits behind s->ids[s->n], the token drawn last, at
  * most n_left of which are still to be drawn; _end: no more will be. */
 const char *wr_spec_name(enum weir_spec);
-void wr_spec_plan(const weir_plan *, struct wr_plan_input *);
+int wr_spec_plan(const weir_plan *, struct wr_plan_input *, weir_err *);
 int wr_spec_open(weir_session *, weir_err *);
 void wr_spec_close(weir_session *);
 void wr_spec_forget(weir_session *, size_t n);
-int wr_spec_next(weir_session *, uint64_t n_left, weir_err *);
+int wr_spec_next(weir_session *, const weir_sampling *, uint64_t n_left, weir_err *);
 void wr_spec_end(weir_session *);
+/* The draft model (draft.c). _plan: what it needs, and per position of the context; _fit: p->draft, within so many bytes; _open: its engine; _follow: it
+ * evaluates what it lacks of ids[n]; _propose: k tokens behind ids[n], to ids[n] and behind. */
+int wr_draft_plan(const weir_plan *, uint64_t *bytes, uint64_t *bytes_per_position, weir_err *);
+int wr_draft_fit(weir_plan *, uint64_t bytes, weir_err *);
+int wr_draft_open(weir_engine *, weir_err *);
+int wr_draft_follow(weir_session *draft, const int32_t *ids, size_t n, weir_err *);
+int wr_draft_propose(weir_session *draft, const weir_sampling *, int32_t *ids, size_t n, uint32_t k, weir_err *);
+/* weir_plan_open; `is_draft`: of a model whose text is another's. */
+int wr_plan_open(weir_plan **out, const char *path, const weir_options *, bool is_draft, weir_err *);
 /* Rates (rates.c): loads the profile and fills in what info says of them; and the seconds that are expected for n tokens, the first of them at
  * `position`, 0: unknown. */
 void wr_plan_predict(weir_plan *);

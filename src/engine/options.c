@@ -82,7 +82,7 @@ static int no_such_level(const char *value, weir_err *err)
     return wr_err(err, WEIR_E_USAGE, "--cpu: '%s' is not a CPU level (%s)", value, known);
 }
 
-static const char *const spec_names[] = {[WEIR_SPEC_AUTO] = "auto", [WEIR_SPEC_OFF] = "off", [WEIR_SPEC_NGRAM] = "ngram", NULL};
+static const char *const spec_names[] = {[WEIR_SPEC_AUTO] = "auto", [WEIR_SPEC_OFF] = "off", [WEIR_SPEC_NGRAM] = "ngram", [WEIR_SPEC_DRAFT] = "draft", NULL};
 
 const char *wr_spec_name(enum weir_spec spec) { return spec_names[spec]; }
 
@@ -129,6 +129,7 @@ int weir_options_set(weir_options *o, const char *name, const char *value, weir_
         if (rc == 0) o->spec = (enum weir_spec)i;
         return rc;
     }
+    if (strcmp(name, "draft") == 0) return path_of(name, value, o->draft, sizeof o->draft, err);
     if (strcmp(name, "spec-k") == 0) return number(name, value, 1, WR_SPEC_MOST, &o->spec_k, err);
     if (strcmp(name, "io") == 0) {
         const struct wr_io_ops *io = wr_io_find(value);

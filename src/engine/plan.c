@@ -146,7 +146,7 @@ void wr_plan_fill_info(weir_plan *p)
         .bytes_per_token = plan->streamed,
         .max_context = plan->max_context,
         .n_saved = p->n_saved,
-        .text_left = WR_TEXT_OF_CALLER * plan->n_ctx,
+        .text_left = p->is_draft ? 0 : WR_TEXT_OF_CALLER * plan->n_ctx,
         .accounts = p->accounts,
         .n_accounts = n};
     if (p->info.kv_on_disk > 0 && wr_engine_kv_folder(&p->options, p->kv_folder, NULL) == 0) p->info.kv_dir = p->kv_folder;
@@ -241,18 +241,22 @@ static uint32_t with_context(uint32_t n_ctx_trained, uint32_t n)
     return n + ROOM_AFTER_CONTEXT < most ? n + ROOM_AFTER_CONTEXT : most;
 }
 
-int weir_plan_open(weir_plan **out, const char *path, const weir_options *options, weir_err *err)
+int weir_plan_open(weir_plan **out, const char *path, const weir_options *options, weir_err *err) { return wr_plan_open(out, path, options, false, err); }
+
+int wr_plan_open(weir_plan **out, const char *path, const weir_options *options, bool is_draft, weir_err *err)
 {
     weir_plan *p;
     int rc = wr_plan_read(&p, path, options, false, err);
     if (rc < 0) return rc;
+    p->is_draft = is_draft;
     const struct wr_hparams *hp = &p->model.hp;
     struct wr_plan_input in = {.uses = p->model.uses,
         .n_uses = p->model.n_uses,
         .n_ctx = options->n_ctx,
         .n_ctx_trained = hp->n_ctx_trained,
         .n_chunk = options->n_chunk,
-        .tokenizer_bytes = wr_vocab_bytes(&p->vocab),
+        .tokenizer_bytes = is_draft ? 0 : wr_vocab_bytes(&p->vocab),
+        .no_text = is_draft,
         .process_bytes = options->process_bytes,
         .pin_bytes = options->pin_bytes,
         .ring_bytes = options->ring_bytes,
@@ -305,13 +309,14 @@ int weir_plan_open(weir_plan **out, const char *path, const weir_options *option
     wr_model_scratch(&p->model, options->precise, &in.scratch_base, &in.scratch_per_row, &in.scratch_per_thread);
     p->sample_bytes = wr_sample_work_bytes(hp->n_vocab);
     in.scratch_base += wr_round_up(p->sample_bytes, 64);
-    wr_spec_plan(p, &in);
+    if ((rc = wr_spec_plan(p, &in, err)) < 0) goto fail;
     rc = wr_plan_make(&p->plan, &in, err);
     if (rc < 0) {
         if (options->memory_bytes == 0 && rc == WEIR_E_BUDGET) wr_err_prefix(err, rc, "budget %s", p->budget_origin);
         wr_err_prefix(err, rc, "%s", wr_file_label(path));
         goto fail;
     }
+    if (options->draft[0] != '\0' && (rc = wr_draft_fit(p, in.draft_bytes + in.draft_bytes_per_position * p->plan.n_ctx, err)) < 0) goto fail;
     p->n_saved = n_saved;
     wr_plan_fill_info(p);
     say_rounding(p);
@@ -328,6 +333,7 @@ const weir_plan_info *weir_plan_get(const weir_plan *p) { return &p->info; }
 void weir_plan_close(weir_plan *p)
 {
     if (p == NULL) return;
+    weir_plan_close(p->draft);
     if (p->n_kv_given > 0) wr_store_close(&p->kv_given);
     wr_plan_free(&p->plan);
     wr_model_close(&p->model);

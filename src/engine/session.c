@@ -254,7 +254,7 @@ int weir_session_generate(weir_session *s, const weir_generate *g, enum weir_fin
         if (cancel != NULL && *cancel != 0) rc = WEIR_E_CANCELLED;
         if (rc == 0 && s->logits == NULL) { /* the token drawn last is not evaluated yet */
             if (s->n + 1 > e->plan->plan.n_ctx) break;
-            rc = wr_spec_next(s, g->n_max == 0 ? UINT64_MAX : g->n_max - i, err);
+            rc = wr_spec_next(s, g->sampling, g->n_max == 0 ? UINT64_MAX : g->n_max - i, err);
         }
         if (rc == 0) rc = weir_session_sample(s, g->sampling, &id, err);
         if (rc < 0) break;

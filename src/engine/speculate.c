@@ -11,17 +11,23 @@
 
 #define DEFAULT_K 8 /* that memory is set apart for where none is given */
 
-void wr_spec_plan(const weir_plan *p, struct wr_plan_input *in)
+int wr_spec_plan(const weir_plan *p, struct wr_plan_input *in, weir_err *err)
 {
     const weir_options *o = &p->options;
-    if (o->spec == WEIR_SPEC_OFF) return;
+    const bool drafts = o->draft[0] != '\0';
+    if (drafts && (o->spec == WEIR_SPEC_OFF || o->spec == WEIR_SPEC_NGRAM))
+        return wr_err(err, WEIR_E_USAGE, "--draft is not used with --spec %s; leave one out", wr_spec_name(o->spec));
+    if (!drafts && o->spec == WEIR_SPEC_DRAFT) return wr_err(err, WEIR_E_USAGE, "--spec draft needs a draft model: --draft MODEL");
+    if (o->spec == WEIR_SPEC_OFF) return 0;
     const uint64_t one = wr_ngram_bytes(1), more = wr_ngram_bytes(1 + 4096);
     in->spec_most = 1 + (o->spec_k > 0 ? o->spec_k : WR_SPEC_MOST);
-    if (o->spec != WEIR_SPEC_AUTO) in->spec_rows = 1 + (o->spec_k > 0 ? o->spec_k : DEFAULT_K);
+    if (o->spec != WEIR_SPEC_AUTO || drafts) in->spec_rows = 1 + (o->spec_k > 0 ? o->spec_k : DEFAULT_K);
     in->logits_bytes = p->model.hp.n_vocab * sizeof(float);
     in->idle_per_row = wr_model_idle_bytes(&p->model);
+    if (drafts) return wr_draft_plan(p, &in->draft_bytes, &in->draft_bytes_per_position, err);
     in->draft_bytes = one + WR_MEM_OVERHEAD;
     in->draft_bytes_per_position = (more - one + 4095) / 4096;
+    return 0;
 }
 
 int wr_spec_open(weir_session *s, weir_err *err)
@@ -34,11 +40,13 @@ int wr_spec_open(weir_session *s, weir_err *err)
     spec->own = wr_mem_array(&p->ledger, WR_ACCOUNT_DRAFT, n_own * p->model.hp.n_vocab, sizeof *spec->own, err);
     if (spec->own == NULL) return err != NULL ? err->code : WEIR_E_NOMEM;
     wr_gate_init(&spec->gate);
+    if (s->engine->draft != NULL) return weir_session_open(&spec->draft, s->engine->draft, err);
     return wr_ngram_open(&spec->ngram, p->plan.n_draft_positions, &p->ledger, WR_ACCOUNT_DRAFT, err);
 }
 
 void wr_spec_close(weir_session *s)
 {
+    weir_session_close(s->spec.draft);
     wr_ngram_close(s->spec.ngram);
     wr_mem_free(s->spec.own);
 }
@@ -121,29 +129,56 @@ static void report(weir_session *s)
     struct wr_spec *spec = &s->spec;
     const bool known = spec->n_rows == 1 && spec->n_proposed > 0;
     const uint32_t proposed = known ? 1 : spec->n_rows - 1, accepted = known ? s->ids[s->n] == spec->ids[1] : spec->next - 1;
-    wr_gate_report(&spec->gate, spec->match, proposed, accepted, spec->n_rows, spec->seconds, 0);
+    wr_gate_report(&spec->gate, spec->match, proposed, accepted, spec->n_rows, spec->seconds, spec->draft_seconds);
     spec->n_rows = 0;
 }
 
 void wr_spec_end(weir_session *s) { s->spec.n_rows = 0; }
 
-int wr_spec_next(weir_session *s, uint64_t n_left, weir_err *err)
+/* At most k tokens behind the one drawn last, to spec->ids + 1; *n of them are to be verified. */
+static int propose(weir_session *s, const weir_sampling *sampling, uint32_t k, uint32_t *n, weir_err *err)
 {
     struct wr_spec *spec = &s->spec;
-    const uint64_t start = wr_clock_ns(), room = s->engine->plan->plan.n_ctx - s->n - 1;
+    const bool fixed = s->engine->plan->options.spec_k > 0;
+    spec->match = spec->n_proposed = *n = 0;
+    spec->draft_seconds = 0;
+    if (spec->draft == NULL) {
+        see(s);
+        if (k > 0) spec->n_proposed = wr_ngram_propose(spec->ngram, spec->ids + 1, k, &spec->match);
+        *n = fixed ? spec->n_proposed : wr_gate_choose(&spec->gate, spec->n_proposed, spec->match);
+        return 0;
+    }
+    *n = fixed ? k : wr_gate_choose(&spec->gate, k, 0);
+    if (*n == 0) return 0;
+    const uint64_t start = wr_clock_ns();
+    int rc = wr_draft_propose(spec->draft, sampling, s->ids, s->n + 1, *n, err);
+    if (rc < 0) return rc;
+    memcpy(spec->ids + 1, s->ids + s->n + 1, *n * sizeof *spec->ids);
+    spec->n_proposed = *n;
+    spec->draft_seconds = (double)(wr_clock_ns() - start) * 1e-9;
+    return 0;
+}
+
+int wr_spec_next(weir_session *s, const weir_sampling *sampling, uint64_t n_left, weir_err *err)
+{
+    struct wr_spec *spec = &s->spec;
+    const uint64_t room = s->engine->plan->plan.n_ctx - s->n - 1;
+    uint64_t start = wr_clock_ns();
     if (spec->most == 0) return wr_session_advance(s, s->n + 1, err);
     if (spec->next < spec->n_rows && s->n == spec->first + spec->next && s->ids[s->n] == spec->ids[spec->next]) {
         s->info.n_accepted++;
         return take_row(s, err);
     }
     if (spec->n_rows > 0) report(s);
-    see(s);
-    uint64_t k = spec->most;
-    if (k > room) k = room;
-    if (k > n_left - 1) k = n_left - 1;
-    spec->match = 0;
+    int rc = spec->draft != NULL ? wr_draft_follow(spec->draft, s->ids, s->n, err) : 0;
+    if (rc < 0) return rc;
+    const uint64_t followed = wr_clock_ns();
+    s->info.prefill_seconds += (double)(followed - start) * 1e-9;
+    start = followed;
     spec->ids[0] = s->ids[s->n];
-    spec->n_proposed = k > 0 ? wr_ngram_propose(spec->ngram, spec->ids + 1, (uint32_t)k, &spec->match) : 0;
-    k = s->engine->plan->options.spec_k > 0 ? spec->n_proposed : wr_gate_choose(&spec->gate, spec->n_proposed, spec->match);
-    return k > 0 ? burst(s, (uint32_t)k, start, err) : plain(s, err);
+    uint32_t n;
+    const uint64_t most = spec->most < room ? spec->most : room;
+    rc = propose(s, sampling, (uint32_t)(most < n_left - 1 ? most : n_left - 1), &n, err);
+    if (rc < 0) return rc;
+    return n > 0 ? burst(s, n, start, err) : plain(s, err);
 }

@@ -261,7 +261,10 @@ static uint64_t spilled_bytes(const struct wr_plan_input *in, uint32_t n_ctx, ui
     return bytes < HUGE_BYTES ? page(bytes) + kv_meta_bytes(l) + kv_engine_bytes(&l) : HUGE_BYTES;
 }
 
-static uint64_t text_bytes(uint32_t n_ctx) { return page(512 * KIB + WR_TEXT_PER_POSITION * n_ctx); }
+static uint64_t text_bytes(const struct wr_plan_input *in, uint32_t n_ctx)
+{
+    return page(in->no_text ? 128 * KIB + sizeof(int32_t) * (uint64_t)n_ctx : 512 * KIB + WR_TEXT_PER_POSITION * n_ctx);
+}
 
 static uint64_t scratch_bytes(const struct wr_plan_input *in, uint32_t chunk)
 {
@@ -302,7 +305,7 @@ static void take_draft(struct wr_plan *plan, const struct wr_plan_input *in, uin
 /* Everything but weights, their ring, keys and values. */
 static uint64_t fixed_bytes(const struct wr_plan *plan, const struct wr_plan_input *in, uint32_t n_ctx, uint32_t chunk)
 {
-    return in->process_bytes + plan->account[WR_ACCOUNT_META] + page(in->tokenizer_bytes) + text_bytes(n_ctx) +
+    return in->process_bytes + plan->account[WR_ACCOUNT_META] + page(in->tokenizer_bytes) + text_bytes(in, n_ctx) +
            scratch_bytes(in, chunk < n_ctx ? chunk : n_ctx) + draft_bytes(in, n_ctx, chunk < n_ctx ? chunk : n_ctx) + page(plan->vector_bytes) +
            IO_ENGINE_BYTES;
 }
@@ -427,7 +430,7 @@ static int refuse(const struct wr_plan *plan, const struct wr_plan_input *in, st
         "header %.1f, scratch %.1f, %sweights and ring %.1f)",
         (unsigned long long)(wr_round_up(plan->min_budget, MIB) / MIB), (unsigned long long)plan->min_budget, instead, given, mib(in->budget),
         (unsigned long long)in->budget, mib(in->process_bytes), n_ctx, mib(kv_least(in, n_ctx, chunk, least.where)), mib(page(in->tokenizer_bytes)),
-        mib(text_bytes(n_ctx)), mib(plan->account[WR_ACCOUNT_META]), mib(scratch_bytes(in, chunk)), draft,
+        mib(text_bytes(in, n_ctx)), mib(plan->account[WR_ACCOUNT_META]), mib(scratch_bytes(in, chunk)), draft,
         mib(least.weights + page(plan->vector_bytes) + IO_ENGINE_BYTES));
 }
 
@@ -619,7 +622,7 @@ int wr_plan_make(struct wr_plan *plan, const struct wr_plan_input *input, weir_e
 
     plan->account[WR_ACCOUNT_PROCESS] = in->process_bytes;
     plan->account[WR_ACCOUNT_TOKENIZER] = page(in->tokenizer_bytes);
-    plan->account[WR_ACCOUNT_TEXT] = text_bytes(plan->n_ctx);
+    plan->account[WR_ACCOUNT_TEXT] = text_bytes(in, plan->n_ctx);
     plan->account[WR_ACCOUNT_KV] = plan->spilled ? wr_kv_layout_bytes(&plan->kv) : kv_bytes(in, plan->n_ctx);
     plan->account[WR_ACCOUNT_SCRATCH] = scratch_bytes(in, plan->n_chunk);
     plan->account[WR_ACCOUNT_WEIGHTS] = page(plan->vector_bytes) + plan->pinned;

@@ -54,6 +54,7 @@ struct wr_plan_input {
     uint64_t logits_bytes, idle_per_row; /* of a row */
     uint64_t draft_bytes, draft_bytes_per_position;
     uint64_t tokenizer_bytes, process_bytes;
+    bool no_text; /* the text account holds ids alone */
     uint64_t budget;
     uint64_t pin_bytes, ring_bytes, extent_bytes; /* WEIR_AUTO: choose */
     struct wr_ledger *ledger;

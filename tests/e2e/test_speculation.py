@@ -44,22 +44,107 @@ def model(request, tmp_path_factory):
     return tiny_model.write(tmp_path_factory.mktemp("speculation") / f"{request.param}.gguf", "Q8_0", arch=request.param)
 
 
-def test_same_ids(model, tmp_path, say):
-    plain = {name: generated(model, *sampler, "--spec", "off")[0] for name, sampler in SAMPLERS.items()}
-    drafted = accepted = passes = n = 0
-    rows = list(covering({"k": DEPTHS, "sampler": list(SAMPLERS), "where": WHERE, "threads": (1, 2, 3)}))
+def check_combinations(model, folder, say, drafts, **how):
+    """Pairs of all settings; `drafts` gives the name of each drafter its flags. Proposed and accepted tokens of each drafter."""
+    plain = {name: generated(model, *sampler, "--spec", "off", **how)[0] for name, sampler in SAMPLERS.items()}
+    counts = {name: [0, 0, 0, 0] for name in drafts}
+    rows = list(covering({"k": DEPTHS, "sampler": list(SAMPLERS), "where": WHERE, "threads": (1, 2, 3), "draft": list(drafts)}))
     for row in rows:
-        flags = flags_of(model, row["where"], tmp_path, "--spec", "ngram", "--spec-k", row["k"], "-t", row["threads"])
-        found, done = generated(model, *SAMPLERS[row["sampler"]], *flags)
+        flags = flags_of(model, row["where"], folder, *drafts[row["draft"]], "--spec-k", row["k"], "-t", row["threads"])
+        found, done = generated(model, *SAMPLERS[row["sampler"]], *flags, **how)
         assert found == plain[row["sampler"]], row
         spec = done["spec"]
         assert 0 <= spec["accepted"] <= spec["drafted"] <= row["k"] * spec["passes"] and spec["passes"] + spec["accepted"] == done["n_generated"] - 1, (row, spec)
         assert (done["kv"]["on_disk"] > 0) == (row["where"] in ("spilled", "both streamed")), row
         assert (done["residency"]["streamed"] > 0) == (row["where"] in ("weights streamed", "both streamed")), row
         assert done["memory"]["peak_rss"] <= done["memory"]["budget"], row
-        drafted, accepted, passes, n = drafted + spec["drafted"], accepted + spec["accepted"], passes + spec["passes"], n + 1
-    assert 500 < accepted < 0.95 * drafted, (accepted, drafted)  # both kinds of proposals were there
-    say(f"measured: {model.stem}: {n} combinations, {accepted} of {drafted} proposed tokens accepted, {passes} passes for {n * 199} tokens")
+        draft = done["memory"]["accounts"]["draft"]
+        assert 0 < draft["peak"] <= draft["reserved"], (row, draft)
+        counts[row["draft"]] = [a + b for a, b in zip(counts[row["draft"]], (spec["drafted"], spec["accepted"], spec["passes"], 1))]
+    for name, (drafted, accepted, passes, n) in counts.items():
+        say(f"measured: {model.stem}, {name}: {n} combinations, {accepted} of {drafted} proposed tokens accepted, {passes} passes for {passes + accepted} tokens")
+    return counts
+
+
+def test_same_ids(model, tmp_path, say):
+    drafted, accepted, _, _ = check_combinations(model, tmp_path, say, {"ngram": ("--spec", "ngram")})["ngram"]
+    assert 500 < accepted < 0.95 * drafted  # both kinds of proposals were there
+
+
+def test_draft_models(model, tmp_path, say):
+    """Itself as the draft is always right, at any temperature; the same weights in 4 bits often, others hardly ever."""
+    rough = tiny_model.write(tmp_path / "rough.gguf", "Q4_0", arch=model.stem)
+    other = tiny_model.write(tmp_path / "other.gguf", "Q8_0", arch=model.stem, change=lambda name, x: -x if name.endswith("ffn_down.weight") else x)
+    drafts = {"itself": model, "rough": rough, "other": other}
+    counts = check_combinations(model, tmp_path, say, {name: ("--spec", "draft", "--draft", path) for name, path in drafts.items()})
+    itself, right, wrong = (accepted / drafted for drafted, accepted, _, _ in (counts[name] for name in drafts))
+    assert itself == 1 and 4 * wrong < right < 1
+
+
+EDIT = """Repeat this function, but rename the variable total to amount.
+
+def bill(items, rate):
+    total = 0
+    for item in items:
+        if item.price > 0:
+            total = total + item.price * item.count
+    total = total + total * rate
+    return total
+
+The function with the variable renamed:
+
+def bill(items, rate):
+"""
+
+
+def test_smollm2(smollm2):
+    """A real vocabulary, whose rows of logits do not all fit in idle scratch at the smallest budget."""
+    how = {"prompt": EDIT, "n": 48}
+    for sampler in ("greedy", "sampled"):
+        plain = generated(smollm2, *SAMPLERS[sampler], "--spec", "off", **how)[0]
+        for k, draft in ((5, ("ngram",)), (64, ("ngram",)), (8, ("draft", "--draft", smollm2))):
+            flags = ("-c", 512, "--spec", *draft, "--spec-k", k)
+            least = weir_json("plan", smollm2, *flags)["min_budget"] + (16 << 20)
+            found, done = generated(smollm2, *SAMPLERS[sampler], *flags, "--memory", least, **how)
+            assert found == plain and done["spec"]["accepted"] > 0 and done["residency"]["streamed"] > 0
+            assert done["memory"]["peak_rss"] <= least
+            assert len(draft) == 1 or done["spec"]["accepted"] == done["spec"]["drafted"]
+
+
+@pytest.mark.full
+def test_real_models(real, tmp_path, say):
+    check_combinations(real, tmp_path, say, {"ngram": ("--spec", "ngram")}, prompt=EDIT, n=64)
+
+
+def test_draft_refused(tiny, model, tmp_path):
+    """A draft of another vocabulary, also one with a token more, or the same number of tokens; one that is not used; one that does not fit."""
+    weir("synth", "tiny", "--type", "q4_0", "--vocab", 2001, "-o", tmp_path / "more.gguf", expect=0)
+    done = weir("run", tiny, PROMPT, "--raw", "--spec", "draft", "--draft", tmp_path / "more.gguf", expect=1)
+    assert "more.gguf" in done.err and "2001 tokens, not 2000" in done.err
+
+    def rename(keys):
+        keys["tokenizer.ggml.tokens"].value[7] = "\u0100\u0100"
+
+    renamed = tiny_model.write(tmp_path / "renamed.gguf", "Q8_0", arch=model.stem, keys=rename)
+    done = weir("run", model, PROMPT, "--raw", "--spec", "draft", "--draft", renamed, expect=1)
+    assert "renamed.gguf" in done.err and "token 7 is another" in done.err
+    assert "--draft MODEL" in weir("run", model, PROMPT, "--spec", "draft", expect=2).err
+    assert "--spec off" in weir("run", model, PROMPT, "--spec", "off", "--draft", model, expect=2).err
+    assert "absent.gguf" in weir("run", model, PROMPT, "--spec", "draft", "--draft", tmp_path / "absent.gguf", expect=5).err
+
+
+def test_draft_in_the_budget(model, tmp_path):
+    """A14: the smallest budget grows by the draft's weights, keys and values; it is kept, and one byte less is refused."""
+    off = weir_json("plan", model, "-c", 1024, "--spec", "off")
+    flags = ("-c", 1024, "--spec", "draft", "--draft", model, "--spec-k", 4)
+    plan = weir_json("plan", model, *flags)
+    size = off["weight_bytes"] + 1024 * off["kv"]["bytes_per_position"]
+    least = plan["min_budget"]
+    assert least - off["min_budget"] >= size and plan["memory"]["accounts"]["draft"]["reserved"] >= size
+    found, done = generated(model, *flags, "--memory", least, n=60)
+    assert found == generated(model, "--spec", "off", n=60)[0] and done["spec"]["accepted"] == done["spec"]["drafted"] > 0
+    assert done["memory"]["peak_rss"] <= least
+    assert "draft" in weir("run", model, PROMPT, *flags, "--memory", least - 1, expect=3).err
 
 
 @pytest.mark.parametrize("sampler", ["greedy", "penalized"])
