@@ -462,14 +462,15 @@ bool wr_kv_streams(const struct wr_kv *kv, uint32_t layer, uint32_t *from, uint3
 int wr_kv_take(struct wr_kv *kv, uint32_t layer, uint32_t tile, uint32_t *n, weir_err *err)
 {
     struct wr_kv_store *s = kv->store;
-    const uint32_t left = s->position / WR_TILE - tile, half = s->layout.n_ring / 2, want = half < left ? half : left;
+    /* A quarter of the ring, so that most of it is being read while that is computed with: a disk may end all that is in flight at once. */
+    const uint32_t left = s->position / WR_TILE - tile, part = s->layout.n_ring < 8 ? 1 : s->layout.n_ring / 4, want = part < left ? part : left;
     uint32_t there = 0;
     uint64_t start = 0;
     int rc = 0;
     pthread_mutex_lock(&s->lock);
     for (;;) {
-        while (there < left && there < s->layout.n_ring && s->slot[(s->taken + there) % s->layout.n_ring].ready) there++;
-        if (there >= want) break;
+        while (there < want && s->slot[(s->taken + there) % s->layout.n_ring].ready) there++;
+        if (there == want) break;
         /* A block that failed may be of the next pass, whose turn has not come. */
         const bool failed = s->taken + there < s->submitted ? s->slot[(s->taken + there) % s->layout.n_ring].failed : s->read_failed;
         const weir_err *why = failed ? &s->read_err : NULL;
