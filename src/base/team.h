@@ -15,6 +15,9 @@
 
 /* A thread of weir's own: a 256 KiB stack, all signals blocked (they belong to the application's threads). 0 or an errno. */
 int wr_thread_start(pthread_t *, void *(*fn)(void *), void *arg);
+/* For a thread that reads or writes while a team computes on every CPU: names the calling thread, and asks the system to run it as soon as it is woken, for
+ * short times (a short slice, Linux 6.12; elsewhere it waits its turn of some milliseconds, in which a fast disk idles). */
+void wr_thread_serves(const char *name);
 
 struct wr_team;
 typedef void wr_team_fn(void *arg, uint32_t member, uint32_t n_members);

@@ -21,7 +21,7 @@
 #define CHECKED 64             /* pairs of head and query that are checked, where there are so many */
 #define TOLERANCE 1e-4         /* error / the head's largest output */
 #define BATCH_BYTES (8u << 20) /* written at once */
-#define RING_BYTES (16u << 20)
+#define RING_BYTES (32u << 20)
 #define MAX_DEPTH (1u << 24)
 #define MAX_ROWS 1024
 #define PROBE_SECONDS 1.0

@@ -57,7 +57,7 @@ struct wr_kv_layout {
     uint32_t n_resident;        /* tiles of global layers, over all of them; each has n_resident / n_global or one more */
 };
 #define WR_KV_LEAST_RING 2
-#define WR_KV_MOST_RING 32
+#define WR_KV_MOST_RING 64
 uint64_t wr_kv_block_bytes(enum wr_kv_type, uint32_t n_head_kv, uint32_t head_dim); /* padded */
 /* The least memory that n_ctx positions in chunks need: no resident tile, a ring of WR_KV_LEAST_RING. */
 struct wr_kv_layout wr_kv_layout_least(uint64_t block_bytes, uint32_t n_layer, uint32_t n_local, uint32_t window, uint32_t n_ctx, uint32_t n_chunk);

@@ -23,7 +23,7 @@ static void *write_blocks(void *arg)
 {
     struct wr_kv_store *s = arg;
     const struct wr_kv_config *c = &s->config;
-    pthread_setname_np(pthread_self(), "weir-kv-write");
+    wr_thread_serves("weir-kv-write");
     pthread_mutex_lock(&s->lock);
     for (;;) {
         while (!s->stop && (s->n_jobs == 0 || s->write_failed || s->paused)) pthread_cond_wait(&s->for_writer, &s->lock);
@@ -150,7 +150,7 @@ static void *read_blocks(void *arg)
 {
     struct wr_kv_store *s = arg;
     struct reading r = {.s = s, .at = {.layer = s->config.n_layer}};
-    pthread_setname_np(pthread_self(), "weir-kv-read");
+    wr_thread_serves("weir-kv-read");
     pthread_mutex_lock(&s->lock);
     while (!s->stop) {
         if (s->reset) start_again(&r);

@@ -462,8 +462,8 @@ bool wr_kv_streams(const struct wr_kv *kv, uint32_t layer, uint32_t *from, uint3
 int wr_kv_take(struct wr_kv *kv, uint32_t layer, uint32_t tile, uint32_t *n, weir_err *err)
 {
     struct wr_kv_store *s = kv->store;
-    /* A quarter of the ring, so that most of it is being read while that is computed with: a disk may end all that is in flight at once. */
-    const uint32_t left = s->position / WR_TILE - tile, part = s->layout.n_ring < 8 ? 1 : s->layout.n_ring / 4, want = part < left ? part : left;
+    /* An eighth of the ring, so that most of it is being read while that is computed with: a disk may end all that is in flight at once. */
+    const uint32_t left = s->position / WR_TILE - tile, part = s->layout.n_ring < 16 ? 1 : s->layout.n_ring / 8, want = part < left ? part : left;
     uint32_t there = 0;
     uint64_t start = 0;
     int rc = 0;

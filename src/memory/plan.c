@@ -33,7 +33,7 @@ static const struct {
     uint32_t part;       /* the ring takes one part in so many */
 } rings[] = {{1 * MIB, 256 * MIB, 32}, {512 * KIB, 0, 2}};
 #define N_RINGS (sizeof rings / sizeof *rings)
-#define KV_RING_BYTES (16 * MIB)
+#define KV_RING_BYTES (32 * MIB)
 #define KV_RING_PART 16
 #define MIN_SLOTS 8u
 #define MAX_SLOTS 16u
