@@ -121,6 +121,7 @@ typedef struct weir_plan_info {
     uint64_t kv_bytes_per_position, kv_resident;     /* kv_resident: the account's bytes */
     uint64_t kv_on_disk;                             /* bytes of the file that is made for what does not fit; 0: none is */
     uint64_t kv_bytes_per_token;                     /* read by a decode pass when the context is full; not in bytes_per_token */
+    uint32_t kv_read_from;                           /* the first position whose pass reads of that file; 0: none does */
     const char *kv_dir;                              /* the folder of that file */
     uint64_t bytes_per_token, floor_bytes_per_token; /* decode: planned, and the least that the pinned share allows */
     uint32_t max_context;                            /* the largest context that this budget could hold */

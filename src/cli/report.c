@@ -37,8 +37,9 @@ static json_t *residency_json(const weir_plan_info *info)
 
 static json_t *kv_json(const weir_plan_info *info)
 {
-    return json_pack("{s:o, s:I, s:I, s:I, s:I}", "type", wr_cli_json_string(info->kv), "context", (json_int_t)info->n_ctx, "resident",
-        (json_int_t)info->kv_resident, "on_disk", (json_int_t)info->kv_on_disk, "bytes_per_position", (json_int_t)info->kv_bytes_per_position);
+    return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I}", "type", wr_cli_json_string(info->kv), "context", (json_int_t)info->n_ctx, "resident",
+        (json_int_t)info->kv_resident, "on_disk", (json_int_t)info->kv_on_disk, "read_from", (json_int_t)info->kv_read_from, "bytes_per_position",
+        (json_int_t)info->kv_bytes_per_position);
 }
 
 json_t *wr_cli_json_warnings(const struct wr_cli *cli)
@@ -259,8 +260,8 @@ void wr_cli_report_plan(const struct wr_cli *cli, struct wr_cli_out *out, const 
     wr_cli_printf(
         out, "keys and values  %s, %s a position, %s resident\n", info->kv, wr_cli_size(info->kv_bytes_per_position, a), wr_cli_size(info->kv_resident, b));
     if (info->kv_on_disk > 0)
-        wr_cli_printf(out, "                 the rest in a file of %s in %s (--kv-dir): %s are read per token with the context full\n",
-            wr_cli_size(info->kv_on_disk, a), info->kv_dir != NULL ? info->kv_dir : "no folder", wr_cli_size(info->kv_bytes_per_token, b));
+        wr_cli_printf(out, "                 the rest in a file of %s in %s (--kv-dir), read from position %u on: %s per token with the context full\n",
+            wr_cli_size(info->kv_on_disk, a), info->kv_dir != NULL ? info->kv_dir : "no folder", info->kv_read_from, wr_cli_size(info->kv_bytes_per_token, b));
     double whole = (double)(info->pinned + info->streamed);
     wr_cli_printf(out, "weights          pinned %s (%.0f %%), streamed %s in %llu extents, in whole pages of the file\n", wr_cli_size(info->pinned, a),
         whole > 0 ? 100 * (double)info->pinned / whole : 0, wr_cli_size(info->streamed, b), (unsigned long long)info->n_extents_streamed);

@@ -143,6 +143,7 @@ void wr_plan_fill_info(weir_plan *p)
         .kv_resident = plan->account[WR_ACCOUNT_KV],
         .kv_on_disk = plan->spilled ? wr_kv_layout_disk_bytes(&plan->kv, plan->n_ctx) : 0,
         .kv_bytes_per_token = plan->spilled ? wr_kv_layout_streamed(&plan->kv, plan->n_ctx - 1) * plan->kv.block_bytes : 0,
+        .kv_read_from = plan->spilled ? wr_kv_layout_read_from(&plan->kv, plan->n_ctx) : 0,
         .bytes_per_token = plan->streamed,
         .max_context = plan->max_context,
         .n_saved = p->n_saved,

@@ -8,9 +8,10 @@
  * and of a position's value, behind it. Places that were not written are zero.
  *
  * Either all of it is in memory (wr_kv_open: the last tile has only the positions of the context, blocks lie close), or a part is on disk (wr_kv_open_spilled:
- * blocks are multiples of WR_IO_ALIGN). Then, of a global layer, the first tiles are resident for good, the tile that grows is in a slot of its own, the tail,
- * and full tiles between them are written to the file once and read back, in the order of the pass, through a ring. Of a local layer the newest tiles are
- * in memory, as many as its window and a chunk need; full ones are written too, so that a rollback finds them.
+ * blocks are padded to multiples of WR_IO_ALIGN; the padding is zero, and written only as far as direct writes need it). Then, of a global layer, the first
+ * tiles are resident for good, the tile that grows is in a slot of its own, the tail, and full tiles between them are written to the file once and read back,
+ * in the order of the pass, through a ring. Of a local layer the newest tiles are in memory, as many as its window and a chunk need; full ones are written too,
+ * so that a rollback finds them.
  */
 #ifndef WR_MEMORY_KV_H
 #define WR_MEMORY_KV_H
@@ -67,6 +68,8 @@ uint64_t wr_kv_layout_meta_bytes(const struct wr_kv_layout *); /* allocated besi
 uint32_t wr_kv_layout_resident(const struct wr_kv_layout *, uint32_t i);
 /* Blocks that a pass whose first row is at `position` reads. */
 uint64_t wr_kv_layout_streamed(const struct wr_kv_layout *, uint32_t position);
+/* The first position whose pass reads any; 0: none of n_ctx does. */
+uint32_t wr_kv_layout_read_from(const struct wr_kv_layout *, uint32_t n_ctx);
 /* Tiles that the file has room for, from which tile on, and its bytes. */
 uint32_t wr_kv_layout_first_tile(const struct wr_kv_layout *);
 uint64_t wr_kv_layout_disk_bytes(const struct wr_kv_layout *, uint32_t n_ctx);

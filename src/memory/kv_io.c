@@ -35,7 +35,7 @@ static void *write_blocks(void *arg)
         struct wr_ref ref = {WR_TIER_RAM, WR_REGION_KV, job.place, s->block_bytes, 0};
         const void *block = wr_ref_address(c->device, &ref);
         weir_err err;
-        int rc = wr_store_write(&s->config.file, wr_kv_place(&c->places, s->block_bytes, job.layer, job.tile), block, s->block_bytes, &err);
+        int rc = wr_store_write(&s->config.file, wr_kv_place(&c->places, s->block_bytes, job.layer, job.tile), block, s->write_bytes, &err);
         if (rc == 0 && c->written != NULL) c->written(c->disk_user, job.layer, job.tile, block);
         pthread_mutex_lock(&s->lock);
         s->writing = false;
@@ -43,7 +43,7 @@ static void *write_blocks(void *arg)
             s->job_head = (s->job_head + 1) % s->max_jobs;
             s->n_jobs--;
             s->layer[job.layer].on_disk = job.tile + 1;
-            s->bytes_written += s->block_bytes;
+            s->bytes_written += s->write_bytes;
             s->n_writes++;
             if (job.slot != WR_KV_NONE) s->free_slot[s->n_free++] = job.slot;
             pthread_cond_signal(&s->for_reader);

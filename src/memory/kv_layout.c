@@ -35,6 +35,12 @@ uint64_t wr_kv_layout_streamed(const struct wr_kv_layout *l, uint32_t position)
     return n;
 }
 
+uint32_t wr_kv_layout_read_from(const struct wr_kv_layout *l, uint32_t n_ctx)
+{
+    const uint64_t from = l->n_global > 0 ? ((uint64_t)l->n_resident / l->n_global + 1) * WR_TILE : UINT64_MAX;
+    return from < n_ctx ? (uint32_t)from : 0;
+}
+
 uint32_t wr_kv_layout_first_tile(const struct wr_kv_layout *l)
 {
     return l->n_local > 0 && l->n_local_tiles < l->n_tiles ? 0 : l->n_global > 0 ? l->n_resident / l->n_global : l->n_tiles;

@@ -76,6 +76,7 @@ int wr_kv_open_spilled(struct wr_kv *kv, const struct wr_kv_config *c, weir_err 
     s->config = *c;
     s->layout = c->layout;
     s->block_bytes = c->layout.block_bytes;
+    s->write_bytes = wr_round_up(WR_TILE * wr_kv_position_bytes(c->type, 1, c->n_head_kv, c->head_dim), c->file.file.fd_direct >= 0 ? c->file.file.align : 1);
     s->base_tiles = c->base_tiles;
     s->files[0] = c->file.file;
     if (c->base != NULL) s->files[1] = *c->base;

@@ -43,6 +43,7 @@ struct wr_kv_store {
     struct wr_kv_config config;
     struct wr_kv_layout layout;
     uint64_t block_bytes;
+    uint64_t write_bytes;    /* of a block: without its padding, as far as direct writes of the file allow */
     uint64_t pool, ring;     /* places in the region */
     uint8_t *memory;         /* the region, the host's side */
     struct wr_file files[2]; /* as the reader sees them: the file, the base */

@@ -35,6 +35,7 @@ static const struct {
 #define N_RINGS (sizeof rings / sizeof *rings)
 #define KV_RING_BYTES (32 * MIB)
 #define KV_RING_PART 16
+#define KV_FREED_PART 8 /* keys and values go to disk before weights do where what they still take is at most one part in so many */
 #define MIN_SLOTS 8u
 #define MAX_SLOTS 16u
 
@@ -525,6 +526,16 @@ static void choose_kv_ring(struct wr_kv_layout *kv, uint64_t room)
     if (kv->n_ring > 0 && most > kv->n_ring) kv->n_ring += (uint32_t)(n < most - kv->n_ring ? n : most - kv->n_ring);
 }
 
+static uint32_t choose_chunk(const struct wr_plan *plan, const struct wr_plan_input *in, struct least need, uint32_t least_chunk)
+{
+    uint32_t chunk = in->n_chunk > 0 ? in->n_chunk : MAX_CHUNK;
+    while (
+        in->n_chunk == 0 && chunk > least_chunk && (scratch_bytes(in, chunk) > scratch_cap(in) || least_bytes(plan, in, need, plan->n_ctx, chunk) > in->budget))
+        chunk -= CHUNK_STEP;
+    if (in->n_chunk == 0 && chunk < in->spec_rows) chunk = in->spec_rows; /* which scratch has room for */
+    return chunk < plan->n_ctx ? chunk : plan->n_ctx;
+}
+
 int wr_plan_make(struct wr_plan *plan, const struct wr_plan_input *input, weir_err *err)
 {
     struct wr_plan_input copy = *input, *in = &copy;
@@ -567,15 +578,14 @@ int wr_plan_make(struct wr_plan *plan, const struct wr_plan_input *input, weir_e
     if (plan->max_context < plan->n_ctx) plan->max_context = plan->n_ctx;
 
     need.where = IN_MEMORY;
-    plan->spilled = least_bytes(plan, in, need, plan->n_ctx, least_chunk) > in->budget;
-    if (plan->spilled) need.where = ON_DISK;
-
-    plan->n_chunk = in->n_chunk > 0 ? in->n_chunk : MAX_CHUNK;
-    while (in->n_chunk == 0 && plan->n_chunk > MIN_CHUNK &&
-           (scratch_bytes(in, plan->n_chunk) > scratch_cap(in) || least_bytes(plan, in, need, plan->n_ctx, plan->n_chunk) > in->budget))
-        plan->n_chunk -= CHUNK_STEP;
-    if (in->n_chunk == 0 && plan->n_chunk < in->spec_rows) plan->n_chunk = in->spec_rows; /* which scratch has room for */
-    if (plan->n_chunk > plan->n_ctx) plan->n_chunk = plan->n_ctx;
+    plan->n_chunk = choose_chunk(plan, in, need, least_chunk);
+    const uint64_t whole = least_bytes(plan, in, (struct least){may_pin_all ? all_pinned : weights_min, IN_MEMORY}, plan->n_ctx, plan->n_chunk);
+    plan->spilled = least_bytes(plan, in, need, plan->n_ctx, least_chunk) > in->budget ||
+                    (in->kv_disk_asked && whole > in->budget && spilled_bytes(in, plan->n_ctx, plan->n_chunk) <= kv_bytes(in, plan->n_ctx) / KV_FREED_PART);
+    if (plan->spilled) {
+        need.where = ON_DISK;
+        plan->n_chunk = choose_chunk(plan, in, need, least_chunk);
+    }
 
     uint64_t rest = in->budget - fixed_bytes(plan, in, plan->n_ctx, plan->n_chunk) - kv_least(in, plan->n_ctx, plan->n_chunk, need.where);
     if (plan->spilled) {
@@ -595,13 +605,14 @@ int wr_plan_make(struct wr_plan *plan, const struct wr_plan_input *input, weir_e
     layout = least;
     if (may_pin_all && rest >= all_pinned) {
         layout.n_slots = 0;
-        /* Row slots are needed only while the token rows are not pinned too. */
-        if (may_pin_rows && rest >= layout.dense_bytes + layout.rows_bytes) plan->row_slot_bytes = 0;
+        /* Row slots are needed only while the token rows are not pinned too; a resident tile saves more than those, unless they are fewer than slots. */
+        if (may_pin_rows && rest >= layout.dense_bytes + layout.rows_bytes && (!plan->spilled || layout.rows_bytes < row_slots)) plan->row_slot_bytes = 0;
     } else if (!given_ring && !given_extent) {
         choose_ring(plan, &work, rest - pin_least, &layout);
     }
     uint64_t capacity = rest - ring_total(plan, &layout);
     if (given_pin && capacity > pin_least) capacity = pin_least;
+    if (plan->spilled && plan->row_slot_bytes > 0 && capacity > layout.dense_bytes) capacity = layout.dense_bytes;
     capacity = wr_round_down(capacity, WR_IO_ALIGN);
     stripe(plan, &work, capacity, layout.dense_bytes);
     if (plan->spilled) { /* what pinned weights leave: resident tiles, but none that cannot be full */

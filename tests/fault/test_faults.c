@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The whole engine on a tiny model, with one thing going wrong at a time: the Nth allocation, read or thread, once and for good; reads
- * that come short, late, refused or damaged; a file cut or changed under the engine; a device with memory of its own. Each time: the same
- * logits as an undisturbed run, or the right error; no leak (sanitizers and the ledger watch), no hang (a timer watches).
+ * that come short, late, refused or damaged; a file cut or changed under the engine; a device with memory of its own; all of it also where keys and values
+ * are on disk. Each time: the same logits as an undisturbed run, or the right error; no leak (sanitizers and the ledger watch), no hang (a timer watches).
  */
 #include <dirent.h>
 #include <errno.h>
@@ -55,6 +55,52 @@ static weir_options options(void)
     return o;
 }
 
+/* A prompt that ends in the third tile, and two tokens more, the second of which begins the fourth. */
+#define N_LONG 769
+static const uint32_t steps[] = {700, N_LONG - 1, N_LONG};
+#define N_STEPS (sizeof steps / sizeof *steps)
+static int32_t long_ids[N_LONG];
+static float long_reference[MAX_VOCAB * N_STEPS];
+
+/* With keys and values on disk: the least memory. */
+static weir_options spilled_options(void)
+{
+    weir_options o = options();
+    weir_plan *plan;
+    weir_err err;
+    o.n_ctx = 2048;
+    o.n_chunk = 128;
+    o.extent_bytes = o.ring_bytes = o.pin_bytes = WEIR_AUTO;
+    snprintf(o.kv_dir, sizeof o.kv_dir, "%s", folder);
+    if (weir_plan_open(&plan, model, &o, &err) < 0) fail_msg("%s", err.text);
+    o.memory_bytes = weir_plan_get(plan)->min_budget;
+    weir_plan_close(plan);
+    return o;
+}
+
+/* The logits behind each step. */
+static int run_long(const weir_options *o, float *out, weir_err *err)
+{
+    weir_plan *plan = NULL;
+    weir_engine *engine = NULL;
+    weir_session *session = NULL;
+    memset(err, 0, sizeof *err);
+    int rc = weir_plan_open(&plan, model, o, err);
+    if (rc == 0) {
+        rc = weir_engine_open(&engine, plan, err);
+        if (rc < 0) weir_plan_close(plan);
+    }
+    if (rc == 0) rc = weir_session_open(&session, engine, err);
+    for (size_t i = 0; rc == 0 && i < N_STEPS; i++) {
+        rc = weir_session_set(session, long_ids, steps[i], err);
+        if (rc == 0) memcpy(out + i * n_vocab, weir_session_logits(session), n_vocab * sizeof *out);
+    }
+    if (rc == 0) last_io = weir_engine_io(engine);
+    weir_session_close(session);
+    weir_engine_close(engine);
+    return rc;
+}
+
 /* Load, two tokens as a prompt and four more one by one: logits of each step from the second on. */
 static int run(const weir_options *o, float *out, weir_err *err)
 {
@@ -77,6 +123,13 @@ static int run(const weir_options *o, float *out, weir_err *err)
     weir_engine_close(engine);
     return rc;
 }
+
+struct work {
+    int (*run)(const weir_options *, float *out, weir_err *);
+    weir_options options;
+    const float *reference;
+    size_t first_row, n_rows; /* that `run` gives */
+};
 
 static void assert_same(const float *out) { assert_memory_equal(out + n_vocab, reference + n_vocab, (N_IDS - 1) * n_vocab * sizeof *out); }
 
@@ -161,8 +214,12 @@ static int setup(void **state)
     weir_plan_close(plan);
     alarm(300);
     int rc = run(&o, reference, &err);
+    for (uint32_t i = 0; i < N_LONG; i++) long_ids[i] = (int32_t)(i * i % 251) + 3;
+    o.n_ctx = 2048;
+    o.n_chunk = 128;
+    if (rc == 0) rc = run_long(&o, long_reference, &err);
     if (rc < 0) print_error("%s\n", err.text);
-    return rc == 0 && streams && n_vocab <= MAX_VOCAB ? 0 : -1;
+    return rc == 0 && streams && n_vocab <= MAX_VOCAB && last_io.bytes_written == 0 ? 0 : -1;
 }
 
 static int teardown(void **state)
@@ -171,10 +228,10 @@ static int teardown(void **state)
     return rmdir(folder);
 }
 
-static void nth_failure(enum wr_fault_kind kind, int code, int other_code)
+static void nth_failure(const struct work *w, enum wr_fault_kind kind, int code, int other_code)
 {
     static float out[MAX_VOCAB * N_IDS];
-    weir_options o = options();
+    const size_t first = w->first_row * n_vocab, bytes = w->n_rows * n_vocab * sizeof *out;
     weir_err err;
     for (int persistent = 0; persistent < 2; persistent++) {
         uint64_t n = 1, failures = 0;
@@ -182,16 +239,16 @@ static void nth_failure(enum wr_fault_kind kind, int code, int other_code)
         for (;; n++) {
             memset(out, 0, sizeof out);
             wr_fault_set(kind, n, persistent);
-            int rc = run(&o, out, &err);
+            int rc = w->run(&w->options, out, &err);
             bool reached = wr_fault_count(kind) >= n;
             wr_fault_set(kind, 0, false);
             if (!reached) {
                 assert_int_equal(rc, 0);
-                assert_same(out);
+                assert_memory_equal(out + first, w->reference + first, bytes);
                 break;
             }
             if (rc == 0) { /* an optional thing failed and was done without */
-                assert_same(out);
+                assert_memory_equal(out + first, w->reference + first, bytes);
                 continue;
             }
             if (rc != code && rc != other_code) fail_msg("call %llu: %s: %s", (unsigned long long)n, weir_error_name(rc), err.text);
@@ -205,9 +262,82 @@ static void nth_failure(enum wr_fault_kind kind, int code, int other_code)
     }
 }
 
-static void test_a12_nth_allocation(void **state) { nth_failure(WR_FAULT_ALLOC, WEIR_E_NOMEM, WEIR_E_NOMEM); }
-static void test_nth_read(void **state) { nth_failure(WR_FAULT_READ, WEIR_E_READ, WEIR_E_OPEN); }
-static void test_nth_thread(void **state) { nth_failure(WR_FAULT_THREAD, WEIR_E_THREAD, WEIR_E_THREAD); }
+static void test_a12_nth_allocation(void **state)
+{
+    nth_failure(&(struct work){run, options(), reference, 1, N_IDS - 1}, WR_FAULT_ALLOC, WEIR_E_NOMEM, WEIR_E_NOMEM);
+}
+static void test_nth_read(void **state) { nth_failure(&(struct work){run, options(), reference, 1, N_IDS - 1}, WR_FAULT_READ, WEIR_E_READ, WEIR_E_OPEN); }
+static void test_nth_thread(void **state)
+{
+    nth_failure(&(struct work){run, options(), reference, 1, N_IDS - 1}, WR_FAULT_THREAD, WEIR_E_THREAD, WEIR_E_THREAD);
+}
+
+static void test_spilled_nth(void **state)
+{
+    static float out[MAX_VOCAB * N_STEPS];
+    const struct work w = {run_long, spilled_options(), long_reference, 0, N_STEPS};
+    weir_err err;
+    if (run_long(&w.options, out, &err) < 0) fail_msg("%s", err.text);
+    assert_memory_equal(out, long_reference, N_STEPS * n_vocab * sizeof *out);
+    assert_true(last_io.bytes_written > 0 && last_io.bytes_read_kv > 0);
+    nth_failure(&w, WR_FAULT_ALLOC, WEIR_E_NOMEM, WEIR_E_NOMEM);
+    nth_failure(&w, WR_FAULT_READ, WEIR_E_READ, WEIR_E_OPEN);
+    nth_failure(&w, WR_FAULT_WRITE, WEIR_E_WRITE, WEIR_E_WRITE);
+    nth_failure(&w, WR_FAULT_THREAD, WEIR_E_THREAD, WEIR_E_THREAD);
+    assert_int_equal(n_entries(folder), 3); /* the model */
+}
+
+/* With keys and values on disk: after a failed write or read the session goes on; back to any place and on with other tokens it is as a fresh one. */
+static void test_spilled_goes_on(void **state)
+{
+    static const uint32_t back[] = {768, 767, 600, 513, 512, 511, 257, 256, 255, 1};
+    static float fresh[MAX_VOCAB];
+    weir_options o = spilled_options(), large = options();
+    weir_err err;
+    weir_plan *plan;
+    weir_engine *engine, *other_engine;
+    weir_session *session, *other;
+    int failures = 0;
+    large.n_ctx = o.n_ctx;
+    assert_int_equal(weir_plan_open(&plan, model, &o, &err), 0);
+    assert_int_equal(weir_engine_open(&engine, plan, &err), 0);
+    assert_int_equal(weir_session_open(&session, engine, &err), 0);
+    for (uint64_t n = 1; n <= 24; n++) {
+        const enum wr_fault_kind kind = n % 2 ? WR_FAULT_WRITE : WR_FAULT_READ;
+        wr_fault_set(kind, 1 + n * 5 % 12, n % 4 < 2);
+        int rc = weir_session_set(session, long_ids, 1 + n * 97 % N_LONG, &err);
+        if (rc == 0) rc = weir_session_set(session, long_ids, N_LONG, &err);
+        wr_fault_set(kind, 0, false);
+        if (rc < 0) {
+            if (rc != (kind == WR_FAULT_WRITE ? WEIR_E_WRITE : WEIR_E_READ)) fail_msg("%llu: %d: %s", (unsigned long long)n, rc, err.text);
+            failures++;
+        }
+        /* What was under way may still fail. */
+        rc = weir_session_set(session, long_ids, N_LONG, &err);
+        if (rc < 0) rc = weir_session_set(session, long_ids, N_LONG, &err);
+        if (rc < 0) fail_msg("%s", err.text);
+        assert_memory_equal(weir_session_logits(session), long_reference + (N_STEPS - 1) * n_vocab, n_vocab * sizeof(float));
+    }
+    assert_true(failures > 4);
+    for (size_t i = 0; i < sizeof back / sizeof *back; i++) {
+        int32_t changed[N_LONG];
+        const uint32_t n = N_LONG - (uint32_t)i;
+        for (uint32_t j = 0; j < N_LONG; j++) changed[j] = j < back[i] ? long_ids[j] : (int32_t)(j % 97) + 5;
+        assert_int_equal(weir_plan_open(&plan, model, &large, &err), 0);
+        assert_int_equal(weir_engine_open(&other_engine, plan, &err), 0);
+        assert_int_equal(weir_session_open(&other, other_engine, &err), 0);
+        assert_int_equal(weir_session_set(other, changed, n, &err), 0);
+        memcpy(fresh, weir_session_logits(other), n_vocab * sizeof *fresh);
+        weir_session_close(other);
+        weir_engine_close(other_engine);
+        if (weir_session_set(session, changed, n, &err) < 0) fail_msg("%s", err.text);
+        assert_memory_equal(weir_session_logits(session), fresh, n_vocab * sizeof *fresh);
+        if (weir_session_set(session, long_ids, N_LONG, &err) < 0) fail_msg("%s", err.text);
+        assert_memory_equal(weir_session_logits(session), long_reference + (N_STEPS - 1) * n_vocab, n_vocab * sizeof(float));
+    }
+    weir_session_close(session);
+    weir_engine_close(engine);
+}
 
 /* After a read error the engine goes on: the next request gives the right answer. */
 static void test_b10_read_error_is_not_the_end(void **state)
@@ -383,8 +513,9 @@ static void test_cancel(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_a12_nth_allocation), cmocka_unit_test(test_nth_read), cmocka_unit_test(test_nth_thread),
-        cmocka_unit_test(test_b10_read_error_is_not_the_end), cmocka_unit_test(test_b10_short_reads), cmocka_unit_test(test_b10_interrupted_reads),
-        cmocka_unit_test(test_late_reads), cmocka_unit_test(test_b2_direct_refused), cmocka_unit_test(test_b10_read_fails), cmocka_unit_test(test_file_changes),
+        cmocka_unit_test(test_spilled_nth), cmocka_unit_test(test_spilled_goes_on), cmocka_unit_test(test_b10_read_error_is_not_the_end),
+        cmocka_unit_test(test_b10_short_reads), cmocka_unit_test(test_b10_interrupted_reads), cmocka_unit_test(test_late_reads),
+        cmocka_unit_test(test_b2_direct_refused), cmocka_unit_test(test_b10_read_fails), cmocka_unit_test(test_file_changes),
         cmocka_unit_test(test_fake_device), cmocka_unit_test(test_shared_device), cmocka_unit_test(test_plan_is_kept), cmocka_unit_test(test_cancel)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

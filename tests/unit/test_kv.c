@@ -278,6 +278,94 @@ static void counts_bytes(void **state)
     free(f);
 }
 
+/* Bytes that the system wrote for this process, when it wrote them. */
+static uint64_t written_by_system(void)
+{
+    unsigned long long bytes = 0;
+    char line[256];
+    FILE *f = fopen("/proc/self/io", "r");
+    if (f == NULL) return 0;
+    while (fgets(line, sizeof line, f) != NULL)
+        if (sscanf(line, "write_bytes: %llu", &bytes) == 1) break;
+    fclose(f);
+    return bytes;
+}
+
+static uint8_t mark(uint32_t il, uint32_t position) { return (uint8_t)(il * 31 + position * 7 + 1); }
+
+/* The value of each head at a position of a tile that is in memory: the first byte and the last of it. */
+static void values(struct fixture *f, uint32_t il, uint32_t from, uint32_t to, bool stored)
+{
+    for (uint32_t i = from * f->kv.n_head_kv; i < to * f->kv.n_head_kv; i++) {
+        const uint32_t position = i / f->kv.n_head_kv;
+        struct wr_ref ref = wr_kv_values(&f->kv, il, i % f->kv.n_head_kv, position, 1);
+        uint8_t *v = wr_ref_address(&f->device, &ref);
+        if (stored)
+            assert_true(v[0] == mark(il, position) && v[ref.bytes - 1] == mark(il, position));
+        else
+            memset(v, mark(il, position), ref.bytes);
+    }
+}
+
+/* What is written is what is appended and 1 % at most, as the store and as the system counts it, also where a block is no multiple of a page. KV heads and
+ * dimensions are those of SmolLM2 135M, Qwen2.5 0.5B and Gemma 3 270M; bytes are those of a key and a value of 32 dimensions. */
+static void writes_what_is_appended(void **state)
+{
+    (void)state;
+    static const uint32_t shape[][2] = {{3, 64}, {2, 64}, {1, 256}}, types[][2] = {{WR_KV_F16, 128}, {WR_KV_Q8_0, 68}, {WR_KV_K8V4, 52}};
+    struct fixture *f = malloc(sizeof *f);
+    weir_err err = {0};
+    for (size_t i = 0; i < 9; i++) {
+        const uint32_t heads = shape[i / 3][0], dim = shape[i / 3][1], n_layer = 3;
+        const enum wr_kv_type type = (enum wr_kv_type)types[i % 3][0];
+        const uint64_t appended = (uint64_t)n_layer * (N_CTX / WR_TILE * WR_TILE) * heads * (dim / 32) * types[i % 3][1];
+        memset(f, 0, sizeof *f);
+        wr_ledger_init(&f->ledger);
+        wr_device_cpu(&f->device);
+        const struct wr_kv_layout l = wr_kv_layout_least(wr_kv_block_bytes(type, heads, dim), n_layer, 0, 0, N_CTX, CHUNK);
+        f->config = (struct wr_kv_config){.device = &f->device,
+            .type = type,
+            .n_layer = n_layer,
+            .n_head_kv = heads,
+            .head_dim = dim,
+            .layout = l,
+            .io = "auto",
+            .arena = &f->arena,
+            .ledger = &f->ledger,
+            .places = {0, n_layer * l.block_bytes, 0}};
+        assert_int_equal(wr_arena_open(&f->arena, wr_kv_layout_bytes(&l), &err), 0);
+        assert_int_equal(wr_store_open_temporary(&f->config.file, folder, WEIR_DIRECT_AUTO, NULL, &err), 0);
+        assert_int_equal(wr_store_reserve(&f->config.file, wr_kv_layout_disk_bytes(&l, N_CTX), &err), 0);
+        const bool fine = f->config.file.file.fd_direct >= 0 && f->config.file.file.align <= 512; /* else whole pages are written */
+        assert_int_equal(wr_kv_open_spilled(&f->kv, &f->config, &err), 0);
+        const uint64_t before = written_by_system();
+        for (uint32_t at = 0; at < N_CTX; at += 500) {
+            assert_int_equal(wr_kv_begin(&f->kv, at, 500, &err), 0);
+            for (uint32_t il = 0; il < n_layer; il++) {
+                uint32_t from = 0, to = 0;
+                assert_int_equal(wr_kv_layer_begin(&f->kv, il, &err), 0);
+                values(f, il, at, at + 500, false);
+                (void)wr_kv_streams(&f->kv, il, &from, &to);
+                for (uint32_t tile = from, n; tile < to; tile += n) {
+                    assert_int_equal(wr_kv_take(&f->kv, il, tile, &n, &err), 0);
+                    values(f, il, tile * WR_TILE, (tile + n) * WR_TILE, true);
+                    wr_kv_give_back(&f->kv, 0);
+                }
+                assert_int_equal(wr_kv_layer_end(&f->kv, il, &err), 0);
+            }
+            wr_kv_end(&f->kv, false);
+        }
+        assert_int_equal(wr_kv_flush(&f->kv, &err), 0);
+        const uint64_t written = wr_kv_stats(&f->kv).bytes_written, by_system = written_by_system() - before;
+        printf("%u x %u, %s: %llu bytes appended, %llu written, %llu as the system counts\n", heads, dim, wr_kv_name(type), (unsigned long long)appended,
+            (unsigned long long)written, (unsigned long long)by_system);
+        assert_true(written >= appended && (!fine || written <= appended + appended / 100));
+        if (fine) assert_true(by_system >= appended && by_system <= appended + appended / 100);
+        close_case(f);
+    }
+    free(f);
+}
+
 static uint32_t n_told;
 static void told(void *user, uint32_t il, uint32_t tile, const void *block)
 {
@@ -350,6 +438,7 @@ int main(void)
         cmocka_unit_test(failed_reads),
         cmocka_unit_test(slow_and_short),
         cmocka_unit_test(counts_bytes),
+        cmocka_unit_test(writes_what_is_appended),
         cmocka_unit_test(goes_on_from_a_base),
     };
     alarm(300);

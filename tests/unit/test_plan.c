@@ -483,6 +483,107 @@ static void test_monotone(void **state)
     }
 }
 
+/* Keys and values that may go to disk: what memory and disk get, worked out anew, for budgets from the least on; and which goes first. */
+static void check_spilled(const struct fixture *f, const struct wr_plan *p)
+{
+    const struct wr_kv_layout *l = &p->kv;
+    const uint64_t block = f->in.kv_block_bytes, n_global = f->in.n_layer - f->in.n_local, tiles = p->n_ctx / WR_TILE;
+    const uint64_t whole = f->in.kv_bytes_per_position * wr_round_up(p->n_ctx, 16);
+    const bool all_weights = p->streamed == 0;
+    /* All but what an automaton for speculation took of what would have been just enough, and a ring then. */
+    const bool nearly_all = p->streamed <= f->in.budget / 64 + (uint64_t)(p->n_slots + 1) * p->slot_bytes + WR_ROW_SLOTS * p->row_slot_bytes;
+    if (!p->spilled) {
+        CHECK(p->account[WR_ACCOUNT_KV] >= whole, "kv %llu of %llu", U(p->account[WR_ACCOUNT_KV]), U(whole));
+        /* Weights give way only where no disk was named, or little would be won. */
+        if (!nearly_all && f->in.kv_disk_asked && f->in.kv_disk_bytes == UINT64_MAX && f->in.pin_bytes == WEIR_AUTO) {
+            const struct wr_kv_layout least = wr_kv_layout_least(block, f->in.n_layer, f->in.n_local, f->in.window, p->n_ctx, p->n_chunk);
+            CHECK(wr_kv_layout_bytes(&least) + 256 * KIB + wr_kv_layout_meta_bytes(&least) > whole / 8, "%llu bytes would do instead of %llu",
+                U(wr_kv_layout_bytes(&least)), U(whole));
+        }
+        return;
+    }
+    CHECK(l->block_bytes == block && l->n_global == n_global && l->n_tiles == (p->n_ctx + WR_TILE - 1) / WR_TILE, "layout");
+    CHECK(l->n_resident <= n_global * tiles, "%u resident tiles of %llu", l->n_resident, U(n_global * tiles));
+    CHECK(n_global == 0 || (l->n_ring >= WR_KV_LEAST_RING && l->n_ring <= WR_KV_MOST_RING), "a ring of %u", l->n_ring);
+    CHECK(n_global == 0 || l->n_pool >= n_global + (p->n_chunk + WR_TILE - 1) / WR_TILE, "%u slots for %llu tails and a chunk of %u", l->n_pool, U(n_global),
+        p->n_chunk);
+    CHECK(f->in.n_local == 0 || l->n_local_tiles == l->n_tiles || l->n_local_tiles * WR_TILE >= f->in.window + p->n_chunk, "%u slots of a window of %u",
+        l->n_local_tiles, f->in.window);
+    CHECK(p->account[WR_ACCOUNT_KV] >= ((uint64_t)f->in.n_local * l->n_local_tiles + l->n_pool + l->n_ring + l->n_resident) * block, "kv %llu",
+        U(p->account[WR_ACCOUNT_KV]));
+    CHECK(wr_kv_layout_disk_bytes(l, p->n_ctx) <= f->in.kv_disk_bytes, "%llu bytes of disk", U(wr_kv_layout_disk_bytes(l, p->n_ctx)));
+    CHECK(l->n_resident == 0 || all_weights || f->in.pin_bytes != WEIR_AUTO || l->n_resident * block < 2ull * p->slot_bytes + block,
+        "%u resident tiles, and %llu of weights are streamed", l->n_resident, U(p->streamed));
+    /* The last position's pass reads what is neither resident nor in a tail; none reads before the position that is said. */
+    uint64_t read = 0;
+    const uint64_t last = (p->n_ctx - 1) / WR_TILE;
+    for (uint64_t i = 0; i < n_global; i++) {
+        const uint64_t resident = l->n_resident / n_global + (i < l->n_resident % n_global);
+        read += last > resident ? last - resident : 0;
+    }
+    const uint32_t from = wr_kv_layout_read_from(l, p->n_ctx);
+    CHECK(wr_kv_layout_streamed(l, p->n_ctx - 1) == read && (from > 0) == (read > 0), "%llu blocks, from position %u", U(read), from);
+    CHECK(from == 0 || (wr_kv_layout_streamed(l, from) > 0 && wr_kv_layout_streamed(l, from - 1) == 0), "from position %u", from);
+}
+
+static void test_keys_and_values_on_disk(void **state)
+{
+    static struct fixture fixture;
+    struct fixture *f = &fixture;
+    struct wr_plan p;
+    uint32_t n_spilled = 0, n_first = 0, n_memory = 0, n_limited = 0;
+    for (uint64_t seed = 1; seed <= 150; seed++) {
+        struct random r = {seed ^ 0xd15c};
+        make_fixture(f, 3000 + seed);
+        const uint64_t position = any_size(&r, 4, 4 * KIB) / 4 * 4; /* of a layer */
+        f->in.n_layer = (uint32_t)between(&r, 1, 40);
+        f->in.n_local = chance(&r, 40) ? (uint32_t)between(&r, 1, f->in.n_layer) : 0;
+        f->in.window = f->in.n_local > 0 ? (uint32_t)any_size(&r, 1, 4096) : 0;
+        f->in.kv_bytes_per_position = position * f->in.n_layer;
+        f->in.kv_block_bytes = wr_round_up(position * WR_TILE, WR_IO_ALIGN);
+        f->in.kv_disk_bytes = chance(&r, 70) ? UINT64_MAX : any_size(&r, MIB, GIB);
+        f->in.kv_disk_asked = chance(&r, 60);
+        f->in.n_ctx = chance(&r, 20) ? 0 : (uint32_t)any_size(&r, 1, 100000);
+        if (seed % 2 == 0) { /* where weights may go first */
+            f->in.n_ctx = (uint32_t)between(&r, 5000, 100000);
+            f->in.kv_disk_asked = true;
+            f->in.kv_disk_bytes = UINT64_MAX;
+            f->in.pin_bytes = WEIR_AUTO;
+        }
+        f->in.budget = 1;
+        assert_int_equal(wr_plan_make(&p, &f->in, NULL), WEIR_E_BUDGET);
+        const uint64_t least = p.min_budget, whole = f->in.kv_bytes_per_position * (f->in.n_ctx > 0 ? f->in.n_ctx : 4096),
+                       most = least + f->dense_bytes + whole;
+        f->in.budget = least - 1;
+        CHECK(wr_plan_make(&p, &f->in, NULL) == WEIR_E_BUDGET && p.min_budget == least, "less than the least, %llu, is taken", U(least));
+        for (int step = 0; step <= 12; step++) {
+            f->in.budget = step % 3 == 2 ? least + whole + between(&r, 0, f->dense_bytes) : least + (uint64_t)((double)(most - least) * step * step / 100.0);
+            make_or_fail(f, &p);
+            uint64_t sum = 0;
+            for (int a = 0; a < WR_N_ACCOUNTS; a++) sum += p.account[a];
+            CHECK(sum <= f->in.budget && p.min_budget == least, "accounts %llu, budget %llu", U(sum), U(f->in.budget));
+            check_spilled(f, &p);
+            CHECK(!p.spilled || f->in.n_ctx > 0 || f->in.kv_disk_asked, "nobody asked for the disk");
+            n_spilled += p.spilled;
+            n_memory += !p.spilled;
+            n_limited += !p.spilled && f->in.kv_disk_bytes != UINT64_MAX;
+            const bool named = p.spilled && f->in.kv_disk_asked && f->in.n_ctx > 0;
+            const uint64_t pinned = p.pinned;
+            wr_plan_free(&p);
+            if (!named) continue;
+            f->in.kv_disk_asked = false; /* the same without a disk that was named */
+            make_or_fail(f, &p);
+            f->in.kv_disk_asked = true;
+            CHECK(p.spilled || f->in.pin_bytes != WEIR_AUTO || p.pinned <= pinned + 2ull * p.slot_bytes + f->in.scratch_per_row * 512,
+                "%llu pinned, %llu with all keys and values in memory", U(pinned), U(p.pinned));
+            n_first += !p.spilled;
+            wr_plan_free(&p);
+        }
+    }
+    assert_true(n_spilled > 200 && n_memory > 200 && n_limited > 20);
+    if (n_first < 20) fail_msg("weights went before keys and values %u times", n_first);
+}
+
 /* What "this budget could hold" promises: that context works with the same budget, sixteen positions more do not. */
 static void test_max_context(void **state)
 {
@@ -713,7 +814,7 @@ int main(void)
         return 0;
     }
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_properties), cmocka_unit_test(test_monotone), cmocka_unit_test(test_max_context),
-        cmocka_unit_test(test_all_fits), cmocka_unit_test(test_flags), cmocka_unit_test(test_gaps), cmocka_unit_test(test_big_files),
-        cmocka_unit_test(test_absurd_sizes)};
+        cmocka_unit_test(test_keys_and_values_on_disk), cmocka_unit_test(test_all_fits), cmocka_unit_test(test_flags), cmocka_unit_test(test_gaps),
+        cmocka_unit_test(test_big_files), cmocka_unit_test(test_absurd_sizes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
