@@ -26,8 +26,8 @@
 #define IN_FLIGHT_SECONDS 2.0                     /* more than the disk gives in that time is not asked of it at once */
 #define DISK_LIMIT(seconds) (5 + 0.6 * (seconds)) /* since the beginning; DISK_SHARE of the seconds are planned */
 /* Of all seconds, beyond those that writing the file takes; the rest is computing. */
-#define DISK_SHARE 0.22 /* more would use up what some disks give at their best rate for a while */
-#define PASSES_SHARE 0.26
+#define DISK_SHARE 0.2 /* more would use up what some disks give at their best rate for a while */
+#define PASSES_SHARE 0.34
 #define SETTLE_SHARE 0.03 /* reading without a pause, until the disk gives no more than it keeps */
 #define DIFFER 1.15       /* rates that far apart are two */
 
@@ -203,24 +203,44 @@ static int measure_surface(struct wr_probe *p, bool direct, double share, weir_e
         wr_log(&p->log, WEIR_LOG_WARN, "%s: the disk is slow or busy: %u of its %u points were left out", wr_file_label(p->o->folder), p->n_left_out,
             p->n_left_out + p->profile->n_disk);
     sort_surface(p->profile);
+    for (uint32_t i = 0; i < p->profile->n_disk; i++) p->surface[i][0] = p->profile->disk[i].rate;
+    p->n_surfaces = 1;
     return rc;
 }
 
-/* Once more, when all else is measured: the mean of both, for disks have better and worse times. */
-static int measure_surface_again(struct wr_probe *p, double share, weir_err *err)
+/* Once more, when something else was measured: disks have better and worse times. What there is no time for stays as it was. */
+static int measure_surface_again(struct wr_probe *p, double share, double limit, weir_err *err)
 {
     int rc = 0;
     p->phase = "disk";
     for (uint32_t i = 0; i < p->profile->n_disk && rc == 0; i++) {
-        struct wr_profile_disk *d = &p->profile->disk[i];
+        const struct wr_profile_disk *d = &p->profile->disk[i];
         const double seconds = wr_probe_seconds(p, share);
-        double rate = 0;
-        if (wr_probe_late(p)) break;
-        rc = wr_probe_disk(p, d->engine, d->direct, d->bytes, d->depth, seconds, &rate, err);
-        if (rc == 0 && rate > 0) d->rate = 2 / (1 / d->rate + 1 / rate);
+        p->surface[i][p->n_surfaces] = d->rate;
+        if (elapsed(p) > limit) continue;
+        rc = wr_probe_disk(p, d->engine, d->direct, d->bytes, d->depth, seconds, &p->surface[i][p->n_surfaces], err);
         if (rc == 0) rc = wr_probe_step(p, err);
     }
+    p->n_surfaces++;
     return rc;
+}
+
+/* Of each point what it gave in the middle turn; and as much less, or more, as all of them gave in the mean: a pause of the disk, or of the machine, which is
+ * longer than a turn says nothing of the point that it met. */
+static void finish_surface(struct wr_probe *p)
+{
+    struct wr_profile *to = p->profile;
+    double mean = 0, middle = 0;
+    for (uint32_t i = 0; i < to->n_disk; i++) {
+        struct wr_probe_samples turns = {.n = 0};
+        for (uint32_t j = 0; j < p->n_surfaces; j++) {
+            wr_probe_sample(&turns, p->surface[i][j]);
+            mean += p->surface[i][j] / p->n_surfaces;
+        }
+        to->disk[i].rate = wr_probe_decile(&turns, 5);
+        middle += to->disk[i].rate;
+    }
+    for (uint32_t i = 0; i < to->n_disk; i++) to->disk[i].rate *= mean / middle;
 }
 
 static int typical_rate(struct wr_probe *p, bool direct, double share, double *rate, weir_err *err)
@@ -246,10 +266,9 @@ static void compare_first(struct wr_probe *p, bool direct)
     if (direct && kept > 0 && p->first_rate > DIFFER * kept) p->profile->disk_first = p->first_rate / kept;
 }
 
-/* Each point twice. */
 static uint32_t surface_steps(const struct wr_probe *p, bool direct)
 {
-    return (uint32_t)((LENGTH(sizes) * LENGTH(depths) + (direct ? LENGTH(buffered_sizes) : 0)) * (p->uring ? 2 : 1)) * 2;
+    return (uint32_t)((LENGTH(sizes) * LENGTH(depths) + (direct ? LENGTH(buffered_sizes) : 0)) * (p->uring ? 2 : 1)) * WR_PROBE_SURFACES;
 }
 
 /* ---- all of it ------------------------------------------------------------------------- */
@@ -296,10 +315,12 @@ static int run(struct wr_probe *p, weir_err *err)
     if (rc == 0) rc = wr_probe_compute_open(p, err);
     p->phase = "passes";
     if (rc == 0) rc = wr_probe_passes(p, direct, PASSES_SHARE, err);
+    if (rc == 0) rc = measure_surface_again(p, share, DISK_LIMIT(p->o->seconds), err);
     p->phase = "memory and compute";
     if (rc == 0) rc = wr_probe_compute_run(p, 1 - DISK_SHARE - PASSES_SHARE - (direct ? SETTLE_SHARE : 0), err);
     wr_probe_compute_close(p);
-    if (rc == 0) rc = measure_surface_again(p, share, err);
+    if (rc == 0) rc = measure_surface_again(p, share, p->o->seconds, err);
+    if (rc == 0) finish_surface(p);
     if (rc == 0) compare_first(p, direct);
     return rc;
 }

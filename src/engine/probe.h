@@ -27,15 +27,17 @@ struct wr_probe_samples { /* the last so many of n */
 
 struct wr_probe_compute { /* of probe_compute.c */
     struct wr_arena arena;
-    uint8_t *weights;         /* of every format in turn, more than caches hold */
+    uint8_t *weights;         /* of one format after another, more than caches hold */
     size_t weights_bytes, at; /* at: where the next run over all of them begins */
-    float *x, *y;             /* [M][K], [M][ROWS] */
-    struct wr_act act[2];     /* of M rows, int8 and int16 */
-    uint8_t *member_work;     /* [members][member_bytes] */
+    uint32_t round;
+    float *x, *y;         /* [M][K], [M][ROWS] */
+    struct wr_act act[2]; /* of M rows, int8 and int16 */
+    uint8_t *member_work; /* [members][member_bytes] */
     uint64_t member_bytes;
     struct wr_team *team[WR_PROFILE_THREADS];
 };
 
+enum { WR_PROBE_SURFACES = 3 };
 struct wr_probe {
     const wr_probe_options *o;
     struct wr_ledger ledger;
@@ -47,7 +49,9 @@ struct wr_probe {
     uint64_t data_bytes, bytes_read, bytes_written;
     uint64_t memory_bytes; /* that the probe may take */
     bool uring;
-    double first_rate; /* of the disk, bytes/s, before much was read */
+    double surface[WR_PROFILE_DISK][WR_PROBE_SURFACES]; /* of profile->disk: rates, ... */
+    uint32_t n_surfaces;                                /* ... of so many turns */
+    double first_rate;                                  /* of the disk, bytes/s, before much was read */
     uint64_t begin_ns;
     uint32_t n_left_out;            /* points of the disk's surface */
     const char *phase;              /* for the progress */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Memory, products and attention, as passes use them: all members of a team, one team run a matrix, weights that are in no cache and, beside them,
- * few enough to stay there. Ceilings are the best of many short runs, what passes will see is the middle one.
+ * few enough to stay there. Ceilings are the best of many short runs; what passes will see is the mean over the whole time, in many short turns: what a machine
+ * shares with others, memory above all, has better and worse seconds, and each rate gets the same part of them.
  */
 #include <math.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "base/sort.h"
 #include "engine/probe.h"
 #include "kernels/ceiling.h"
+#include "memory/deal.h"
 
 enum {
     LEAST_RUNS = 3,
@@ -21,7 +23,7 @@ enum {
     UNCACHED_BYTES = 512 << 20, /* more than any cache holds */
     FILL_ROWS = 32,             /* rows of a format that differ; they come again and again */
     SPAN_TILES = WR_SPAN / WR_TILE,
-    ROUNDS = 2, /* of everything, some seconds apart */
+    ROUNDS = 5, /* of everything, some seconds apart */
 };
 #define STEADY_SECONDS 0.01 /* in less, the first runs, which wake sleeping threads, are too many of all */
 #define RUN_SECONDS 0.002   /* at least, where a whole matrix allows it */
@@ -146,33 +148,29 @@ struct job {
     uint32_t n_rows, item_rows; /* products */
     uint32_t n_q;               /* attention: of an item */
     uint32_t n_items;
-    _Atomic uint32_t next;
+    struct wr_deal deal;   /* products */
+    _Atomic uint32_t next; /* attention */
 };
 
 static double seconds_of(struct wr_team *team, wr_team_fn *fn, struct job *job)
 {
     const uint64_t begin = wr_clock_ns();
     atomic_store(&job->next, 0);
+    wr_deal_begin(&job->deal, job->n_items, wr_team_threads(team), NULL, NULL);
     wr_team_run(team, fn, job);
     return (double)(wr_clock_ns() - begin) * 1e-9;
 }
 
-/* Members take neighbouring items, as in a pass whose weights are in memory. */
+/* Neighbouring items at once, as in a pass whose weights are in memory. */
 static void product_member(void *arg, uint32_t member, uint32_t n_members)
 {
     struct job *j = arg;
     struct wr_probe_compute *c = &j->p->compute;
-    for (;;) {
-        uint32_t first = atomic_load(&j->next), n;
-        do {
-            if (first >= j->n_items) return;
-            n = (j->n_items - first + 2 * n_members - 1) / (2 * n_members);
-        } while (!atomic_compare_exchange_weak(&j->next, &first, first + n));
-        for (uint32_t item = first; item < first + n; item++) {
-            const uint32_t row = item * j->item_rows, rows = j->n_rows - row < j->item_rows ? j->n_rows - row : j->item_rows;
-            j->p->kernels->matmul(
-                j->quant, j->memory + row * j->row_bytes, j->row_bytes, rows, j->act, c->y + row, WR_PROBE_ROWS, c->member_work + member * c->member_bytes);
-        }
+    uint32_t first, n;
+    while ((n = wr_deal_take(&j->deal, member, &first)) != 0) {
+        const uint32_t row = first * j->item_rows, end = (first + n) * j->item_rows < j->n_rows ? (first + n) * j->item_rows : j->n_rows;
+        j->p->kernels->matmul(
+            j->quant, j->memory + row * j->row_bytes, j->row_bytes, end - row, j->act, c->y + row, WR_PROBE_ROWS, c->member_work + member * c->member_bytes);
     }
 }
 
@@ -230,13 +228,25 @@ double wr_probe_decile(const struct wr_probe_samples *s, uint32_t tenths)
     return n == 0 ? 0 : s->value[order[n * tenths / 10]];
 }
 
-/* The middle run is what passes will see. How far it is from the upper decile, which nothing disturbed, tells how busy the machine was: of the largest team,
- * all of which must run at the same time. */
-static double middle(struct wr_probe *p, uint32_t team, const struct wr_probe_samples *s, double spent)
+struct runs { /* of one measurement */
+    struct wr_probe_samples rate;
+    double done, seconds;
+};
+
+static void add_run(struct runs *r, double done, double seconds)
 {
-    const double rate = wr_probe_decile(s, 5);
-    if (team == p->profile->n_threads - 1 && s->n >= LEAST_RUNS && spent >= STEADY_SECONDS) wr_probe_sample(&p->steady, rate / wr_probe_decile(s, 9));
-    return rate;
+    wr_probe_sample(&r->rate, done / seconds);
+    r->done += done;
+    r->seconds += seconds;
+}
+
+/* The mean is what passes will see, for they too wait for whatever disturbs. How far the middle run is from the upper decile, which nothing disturbed, tells how
+ * busy the machine was: of the largest team, all of which must run at the same time. */
+static double mean_of(struct wr_probe *p, uint32_t team, const struct runs *r)
+{
+    if (team == p->profile->n_threads - 1 && r->rate.n >= LEAST_RUNS && r->seconds >= STEADY_SECONDS)
+        wr_probe_sample(&p->steady, wr_probe_decile(&r->rate, 5) / wr_probe_decile(&r->rate, 9));
+    return r->seconds > 0 ? r->done / r->seconds : 0;
 }
 
 /* A run over the next `bytes` of the weights, from where the last measurement ended, which is what caches dropped first, and without those at the front, which
@@ -267,29 +277,29 @@ struct what { /* products of up to as many elements as WR_PROBE_ROWS rows of WR_
     const struct wr_act *act;
 };
 
-/* Weights or multiply-adds x 2 a second of products in the middle run. Matrices grow until a run takes RUN_SECONDS. */
+/* Weights, or multiply-adds of a row, a second. Matrices grow until a run takes RUN_SECONDS. */
 static double products(struct wr_probe *p, uint32_t team, const struct what *what, double seconds)
 {
     struct wr_probe_compute *c = &p->compute;
     struct job j = {.p = p, .quant = what->quant, .act = what->act, .row_bytes = row_bytes_of(what->quant, what->act->k)};
     const uint32_t n_threads = p->profile->threads[team], fit = (uint32_t)(c->weights_bytes / j.row_bytes);
     const uint32_t rows = (uint32_t)((uint64_t)WR_PROBE_ROWS * WR_PROBE_K / what->act->k), most = fit < rows ? fit : rows;
-    struct wr_probe_samples s = {.n = 0};
+    struct runs r = {.done = 0};
     double spent = 0;
     j.n_rows = 64 * n_threads < most ? 64 * n_threads : most;
-    while ((spent < seconds || s.n < least_runs(p)) && !wr_probe_cancelled(p)) {
+    while ((spent < seconds || r.rate.n < least_runs(p)) && !wr_probe_cancelled(p)) {
         cut(&j);
         move(&j, j.n_rows * j.row_bytes);
         const double t = seconds_of(c->team[team], product_member, &j);
         spent += t;
         if (t < RUN_SECONDS && j.n_rows < most) {
             j.n_rows = 4 * j.n_rows < most ? 4 * j.n_rows : most;
-            s.n = 0;
+            r = (struct runs){.done = 0};
         } else {
-            wr_probe_sample(&s, (double)j.n_rows * what->act->k / t);
+            add_run(&r, (double)j.n_rows * what->act->k, t);
         }
     }
-    return middle(p, team, &s, spent);
+    return mean_of(p, team, &r);
 }
 
 /* One row of activations, k elements: bytes of weights a second. */
@@ -309,16 +319,13 @@ static double attention(struct wr_probe *p, uint32_t team, uint32_t n_q, double 
     struct job j = {.p = p, .n_q = n_q};
     const size_t span = (size_t)WR_SPAN * WR_PROBE_HEAD_DIM * 2 * 2;
     const uint32_t fit = (uint32_t)(c->weights_bytes / span), wanted = 2 * p->profile->threads[team], n_spans = wanted < fit ? wanted : fit;
-    struct wr_probe_samples s = {.n = 0};
-    double spent = 0;
+    struct runs r = {.done = 0};
     j.n_items = n_q < WR_TILE_MAX_Q ? n_spans : n_spans * (WR_PROBE_M / WR_TILE_MAX_Q);
-    while ((spent < seconds || s.n < least_runs(p)) && !wr_probe_cancelled(p)) {
+    while ((r.seconds < seconds || r.rate.n < least_runs(p)) && !wr_probe_cancelled(p)) {
         move(&j, n_spans * span);
-        const double t = seconds_of(c->team[team], attend_member, &j);
-        spent += t;
-        wr_probe_sample(&s, (double)n_spans * (double)span / t);
+        add_run(&r, (double)n_spans * (double)span, seconds_of(c->team[team], attend_member, &j));
     }
-    return middle(p, team, &s, spent);
+    return mean_of(p, team, &r);
 }
 
 double wr_probe_meeting(struct wr_probe *p, uint32_t team)
@@ -369,11 +376,8 @@ static void better(double *best, double rate)
     if (rate > *best) *best = rate;
 }
 
-/* Of what passes will see the mean, for memory that is shared has better and worse times. */
-static void mean(double *of, double rate)
-{
-    if (rate > 0) *of = *of > 0 ? 2 / (1 / *of + 1 / rate) : rate;
-}
+/* Of what passes will see the mean of all rounds, which are as long. */
+static void mean(const struct wr_probe *p, double *of, double rate) { *of += (rate - *of) / (p->compute.round + 1); }
 
 static int measure_team(struct wr_probe *p, uint32_t t, double share, weir_err *err)
 {
@@ -381,17 +385,17 @@ static int measure_team(struct wr_probe *p, uint32_t t, double share, weir_err *
     struct wr_team *team = p->compute.team[t];
     better(&to->read[t], wr_ceiling_read(p->kernels, p->compute.weights, p->compute.weights_bytes, team, wr_probe_seconds(p, 2 * share)));
     int rc = wr_probe_step(p, err);
-    if (rc == 0 && t == 0) mean(&to->activate, activate_rate(p, wr_probe_seconds(p, share)));
+    if (rc == 0 && t == 0) mean(p, &to->activate, activate_rate(p, wr_probe_seconds(p, share)));
     if (rc == 0) better(&to->fma[t], wr_ceiling_mix(p->kernels, WR_MIX_FMA, NULL, false, team, wr_probe_seconds(p, share)));
     if (rc == 0) rc = wr_probe_step(p, err);
     if (rc == 0) better(&to->int8[t], wr_ceiling_mix(p->kernels, WR_MIX_INT8, NULL, false, team, wr_probe_seconds(p, share)));
     if (rc == 0) rc = wr_probe_step(p, err);
     if (rc == 0) better(&to->int16[t], wr_ceiling_mix(p->kernels, WR_MIX_INT16, NULL, true, team, wr_probe_seconds(p, share)));
     if (rc == 0) rc = wr_probe_step(p, err);
-    if (rc == 0) mean(&to->attend[t], attention(p, t, WR_PROBE_GROUP, wr_probe_seconds(p, share)));
+    if (rc == 0) mean(p, &to->attend[t], attention(p, t, WR_PROBE_GROUP, wr_probe_seconds(p, share)));
     if (rc == 0) rc = wr_probe_step(p, err);
     /* With every query an element, of two bytes, is multiplied and added once, which counts as two. */
-    if (rc == 0) mean(&to->attend_many[t], attention(p, t, WR_TILE_MAX_Q, wr_probe_seconds(p, share)) * WR_PROBE_M);
+    if (rc == 0) mean(p, &to->attend_many[t], attention(p, t, WR_TILE_MAX_Q, wr_probe_seconds(p, share)) * WR_PROBE_M);
     return rc == 0 ? wr_probe_step(p, err) : rc;
 }
 
@@ -434,7 +438,7 @@ static int measure_sets(struct wr_probe *p, uint32_t t, double share, weir_err *
     for (uint64_t bytes = CACHED_BYTES < all ? CACHED_BYTES : all; rc == 0; bytes = 2 * bytes < all / 4 * 3 ? 2 * bytes : all) {
         struct wr_profile_set *set = &to->set[to->n_sets++];
         set->bytes = bytes;
-        mean(&set->rate[t], set_rate(p, t, bytes, wr_probe_seconds(p, share)));
+        mean(p, &set->rate[t], set_rate(p, t, bytes, wr_probe_seconds(p, share)));
         rc = wr_probe_step(p, err);
         if (bytes == all || to->n_sets == WR_PROFILE_SETS) break;
     }
@@ -448,10 +452,10 @@ static int measure_format(struct wr_probe *p, struct wr_profile_format *f, const
     for (uint32_t t = 0; t < p->profile->n_threads && rc == 0; t++) {
         better(&f->mix[t], wr_ceiling_mix(p->kernels, WR_MIX_FORMAT, quant, f->precise, p->compute.team[t], wr_probe_seconds(p, share)));
         rc = wr_probe_step(p, err);
-        if (rc == 0) mean(&f->decode[t], decode_rate(p, t, quant, f->precise, WR_PROBE_K, wr_probe_seconds(p, share)));
-        if (rc == 0) mean(&f->decode_short[t], decode_rate(p, t, quant, f->precise, WR_PROFILE_SHORT, wr_probe_seconds(p, share)));
+        if (rc == 0) mean(p, &f->decode[t], decode_rate(p, t, quant, f->precise, WR_PROBE_K, wr_probe_seconds(p, share)));
+        if (rc == 0) mean(p, &f->decode_short[t], decode_rate(p, t, quant, f->precise, WR_PROFILE_SHORT, wr_probe_seconds(p, share)));
         if (rc == 0) rc = wr_probe_step(p, err);
-        if (rc == 0) mean(&f->prefill[t], products(p, t, &many, wr_probe_seconds(p, share)) * 2 * WR_PROBE_M);
+        if (rc == 0) mean(p, &f->prefill[t], products(p, t, &many, wr_probe_seconds(p, share)) * 2 * WR_PROBE_M);
         if (rc == 0) rc = wr_probe_step(p, err);
         if (rc == 0 && quant->id == WR_TYPE_Q4_0 && !f->precise) rc = measure_sets(p, t, share, err);
     }
@@ -463,14 +467,16 @@ int wr_probe_compute_run(struct wr_probe *p, double share, weir_err *err)
     struct wr_profile *to = p->profile;
     const double each = share / (ROUNDS * to->n_threads * (SHARES_OF_TEAM + SHARES_OF_FORMAT * n_formats()));
     int rc = 0;
-    for (int round = 0; round < ROUNDS; round++) {
+    for (p->compute.round = 0; p->compute.round < ROUNDS && rc == 0; p->compute.round++) {
         const struct wr_quant *quant;
         uint32_t n = 0;
+        bool filled = false; /* for all formats that are no floats: no product looks at what it computes */
+        if (p->compute.round > 0 && wr_probe_late(p)) break;
         fill(p, &wr_quant_f16); /* keys and values too */
         for (uint32_t t = 0; t < to->n_threads && rc == 0; t++) rc = measure_team(p, t, each, err);
         for (uint32_t i = 0; (quant = wr_quant_at(i)) != NULL && rc == 0; i++) {
-            if (round > 0 && wr_probe_late(p)) break;
-            fill(p, quant);
+            if (!filled) fill(p, quant);
+            filled = !quant->is_float;
             for (int precise = 0; precise < (quant->is_float ? 1 : 2) && rc == 0; precise++, n++) {
                 if (n == to->n_formats) to->n_formats++;
                 to->format[n].type = quant->id;

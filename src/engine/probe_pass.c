@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/os.h"
 #include "engine/probe.h"
+#include "memory/deal.h"
 #include "memory/pager.h"
 
 #define LEAST_PASSES 3
@@ -44,7 +45,7 @@ struct pass {
     struct wr_act act;
     uint64_t bytes;
     uint32_t weight; /* of the run */
-    _Atomic uint32_t next;
+    struct wr_deal deal;
 };
 
 uint64_t wr_probe_pass_memory(uint64_t memory_bytes) { return memory_bytes / PARTS * (N_SHAPES + READ_PARTS); }
@@ -135,19 +136,10 @@ static void close_pass(struct pass *s)
     wr_mem_free(s);
 }
 
-/* Items for a member: neighbours that have arrived, up to half of its share of what is left. One counter for all, as the engine has for what is read; for
- * what is in memory that has one for each thread. */
-static uint32_t take_items(struct pass *s, uint32_t n_members, uint32_t *first)
+static bool is_ready(void *pass, uint32_t item)
 {
-    const uint32_t all = wr_pager_items(s->pager, s->weight);
-    uint32_t n;
-    *first = atomic_load(&s->next);
-    do {
-        if (*first >= all) return 0;
-        const uint32_t most = (all - *first + 2 * n_members - 1) / (2 * n_members);
-        for (n = 1; n < most && wr_pager_ready(s->pager, s->weight, *first + n);) n++;
-    } while (!atomic_compare_exchange_weak(&s->next, first, *first + n));
-    return n;
+    const struct pass *s = pass;
+    return wr_pager_ready(s->pager, s->weight, item);
 }
 
 static void items_member(void *arg, uint32_t member, uint32_t n_members)
@@ -156,7 +148,7 @@ static void items_member(void *arg, uint32_t member, uint32_t n_members)
     struct wr_probe_compute *c = &s->p->compute;
     const struct wr_tensor *t = &s->tensors[s->weight];
     uint32_t first, n;
-    while (!wr_probe_cancelled(s->p) && (n = take_items(s, n_members, &first)) != 0) {
+    while (!wr_probe_cancelled(s->p) && (n = wr_deal_take(&s->deal, member, &first)) != 0) {
         const uint32_t step = wr_pager_streams(s->pager) ? 1 : n;
         for (uint32_t item = first; item < first + n; item += step) {
             struct wr_lease lease;
@@ -177,7 +169,8 @@ static int run_pass(struct pass *s, uint32_t team, double *seconds, weir_err *er
     for (s->weight = 0; s->weight < s->plan.n_weights; s->weight++) {
         if (s->plan.n_tape > 0 && s->file.fd_direct < 0) wr_file_drop_cache(&s->file);
         s->act.k = (uint32_t)s->tensors[s->weight].ne[0];
-        atomic_store(&s->next, 0);
+        wr_deal_begin(
+            &s->deal, wr_pager_items(s->pager, s->weight), wr_team_threads(s->p->compute.team[team]), wr_pager_streams(s->pager) ? is_ready : NULL, s);
         wr_team_run(s->p->compute.team[team], items_member, s);
     }
     *seconds = (double)(wr_clock_ns() - begin) * 1e-9;

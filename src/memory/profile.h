@@ -50,7 +50,7 @@ struct wr_profile {
     uint32_t n_cpus;
     int64_t taken;    /* seconds since the epoch */
     uint32_t seconds; /* that were to be measured in */
-    double steady;    /* the middle run, which is what is stored, over the undisturbed ones; in the middle of all measurements with all threads; 0: unknown */
+    double steady;    /* the middle run over the undisturbed ones; in the middle of all measurements with all threads; 0: unknown */
     struct wr_profile_disk disk[WR_PROFILE_DISK];
     uint32_t n_disk;
     uint32_t threads[WR_PROFILE_THREADS], n_threads;

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include "base/num.h"
+#include "memory/deal.h"
 
 #define HEAD_WORDS_PER_ROW 256 /* of the logits buffer, beyond one whole row: a tile then has work for every thread */
 
@@ -128,21 +129,12 @@ void wr_pass_each_row(struct wr_pass *p, wr_pass_row_fn *fn, void *arg)
         wr_team_run(p->team, each_row_member, &e);
 }
 
-/* The items of products in a row, in regions of neighbours. Each thread takes from the front of its own region: what it takes next lies behind what it took,
- * where its products have fetched ahead. Once that is empty it takes from the backs of the others'. What comes from the disk is one region for all, in the
- * order of its arrival. */
-#define MAX_REGIONS 16
-struct region {
-    _Alignas(64) _Atomic uint64_t items; /* not taken yet: the first, and from bit 32 on the end */
-};
-
 struct products {
     struct wr_pass *p;
     const struct wr_product *product;
     uint32_t first_item, n_items; /* items [first_item, first_item + n_items) of the products' items in a row */
     bool in_memory;               /* all of them */
-    uint32_t n_regions;
-    struct region region[MAX_REGIONS];
+    struct wr_deal deal;
 };
 
 /* The product that an item, counted over all products in a row, belongs to; *item becomes the one of its weight. */
@@ -154,36 +146,11 @@ static const struct wr_product *product_of(const struct products *s, uint32_t *i
     return product;
 }
 
-static bool is_ready(const struct products *s, uint32_t item)
+static bool is_ready(void *products, uint32_t item)
 {
+    const struct products *s = products;
     uint32_t weight = product_of(s, &item)->weight;
     return wr_pager_ready(s->p->pager, weight, item);
-}
-
-/* Items of a region, from *first on; 0 when all are taken. Several that follow one another, half of what is each thread's part: single items in turn make
- * each thread fetch the other's (2 threads: half the rate of one on Zen 4, 0.7 of the rate of two on a Xeon). What has not arrived from the disk yet is taken
- * item by item, so that nobody waits for what comes later than another's. */
-static uint32_t take_of_region(struct products *s, struct region *r, bool own, uint32_t *first)
-{
-    const uint32_t n_threads = wr_team_threads(s->p->team), n_owners = (n_threads + s->n_regions - 1) / s->n_regions;
-    uint64_t was = atomic_load(&r->items), then;
-    uint32_t n;
-    do {
-        const uint32_t begin = (uint32_t)was, end = (uint32_t)(was >> 32);
-        if (begin >= end) return 0;
-        const uint32_t most = (end - begin + 2 * n_owners - 1) / (2 * n_owners);
-        for (n = 1; n < most && (s->in_memory || is_ready(s, begin + n));) n++;
-        *first = own ? begin : end - n;
-        then = own ? (uint64_t)end << 32 | (begin + n) : (uint64_t)*first << 32 | begin;
-    } while (!atomic_compare_exchange_weak(&r->items, &was, then));
-    return n;
-}
-
-static uint32_t take_items(struct products *s, uint32_t member, uint32_t *first)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < s->n_regions && n == 0; i++) n = take_of_region(s, &s->region[(member + i) % s->n_regions], i == 0, first);
-    return n;
 }
 
 /* Up to n items of one weight from `item` on: those of a weight in memory together. Returns how many, 0 when the pass has failed. */
@@ -216,7 +183,7 @@ static void products_member(void *arg, uint32_t member, uint32_t n_members)
 {
     struct products *s = arg;
     uint32_t first, n;
-    while ((n = take_items(s, member, &first)) != 0) {
+    while ((n = wr_deal_take(&s->deal, member, &first)) != 0) {
         for (uint32_t i = 0, done; i < n; i += done) {
             if (atomic_load_explicit(&s->p->failed, memory_order_relaxed) || (done = product_items(s, first + i, n - i, member)) == 0) return;
         }
@@ -225,13 +192,8 @@ static void products_member(void *arg, uint32_t member, uint32_t n_members)
 
 static bool run_products(struct products *s)
 {
-    const uint32_t n_threads = wr_team_threads(s->p->team);
     s->in_memory = !wr_pager_streams(s->p->pager);
-    s->n_regions = !s->in_memory ? 1 : n_threads < MAX_REGIONS ? n_threads : MAX_REGIONS;
-    for (uint32_t i = 0; i < s->n_regions; i++) {
-        const uint64_t begin = (uint64_t)s->n_items * i / s->n_regions, end = (uint64_t)s->n_items * (i + 1) / s->n_regions;
-        atomic_init(&s->region[i].items, end << 32 | begin);
-    }
+    wr_deal_begin(&s->deal, s->n_items, wr_team_threads(s->p->team), s->in_memory ? NULL : is_ready, s);
     wr_team_run(s->p->team, products_member, s);
     return !atomic_load(&s->p->failed);
 }
