@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keys and values that do not fit in memory: the same bits as in memory whatever is read back, what is counted, what is refused, nothing left behind."""
-import json
 import os
+import signal
+import subprocess
+import time
 
+import context_file
 import numpy as np
 import pytest
 import tiny_model
-from command import weir, weir_json
+from command import WEIR, environment, weir, weir_json
 from test_same_bits import Evaluator
 
 BLOCK = {"f16": 65536, "q8_0": 36864, "f32": 131072}  # of the tiny models: 256 positions x 2 heads x 32 dimensions of keys and values, in pages of 4096
@@ -116,3 +119,39 @@ def test_without_a_context_the_disk_is_not_used(tmp_path):
     assert plan["kv"]["on_disk"] == 0 and plan["kv"]["context"] < plan["max_context"]
     asked = weir_json("plan", model, *flags, "--kv-dir", tmp_path)
     assert asked["kv"]["context"] > plan["kv"]["context"] and asked["kv"]["on_disk"] > 0
+
+
+def written(pid):
+    with open(f"/proc/{pid}/io", encoding="ascii") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith("write_bytes"))
+
+
+def test_interrupted(tmp_path):
+    """Ctrl-C in the midst of a prefill: 130 and no file left; where the context is saved, what was done is kept, and a run that goes on from there is as one
+    that was never interrupted."""
+    folder = tmp_path / "kv"
+    folder.mkdir()
+    model = tiny_model.write(tmp_path / "tiny.gguf", "Q8_0", context=1 << 17)
+    (tmp_path / "text").write_text("x" * 60000)  # a token each
+    flags = ["-c", 1 << 16, "--chunk", 64, "--kv-dir", folder]
+    flags += ["--memory", least(model, *flags)]
+    for saved in ((), ("--save-context", tmp_path / "saved.kv")):
+        words = [str(WEIR), "run", str(model), "--raw", "-f", str(tmp_path / "text"), "-n", "1", *map(str, [*flags, *saved])]
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+        while process.poll() is None and written(process.pid) < 2 << 20:  # sixteen tiles of two layers
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=120)
+        assert process.returncode == 130 and b"error" not in err, err
+        assert os.listdir(folder) == []
+    file = context_file.ContextFile(tmp_path / "saved.kv")
+    file.check()
+    n = len(file.ids)
+    assert 2048 <= n < 60000 and n % 64 == 0
+    on = ("--raw", "-n", 4, "--temp", 0, "--ignore-eos")
+    text = "x" * (n - (file.ids[0] != file.ids[1]))  # less the token that the model begins every text with
+    (tmp_path / "text").write_text(text + "xx")
+    expected = weir_json("run", model, "-f", tmp_path / "text", *on, "-c", 1 << 16, "--memory", "1G")
+    assert expected["prompt_ids"][:n] == file.ids
+    resumed = weir_json("run", model, "--context", tmp_path / "saved.kv", "-p", "xx", *on, *flags)
+    assert resumed["ids"] == expected["ids"] and os.listdir(folder) == []
