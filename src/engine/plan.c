@@ -147,7 +147,7 @@ void wr_plan_fill_info(weir_plan *p)
         .bytes_per_token = plan->streamed,
         .max_context = plan->max_context,
         .n_saved = p->n_saved,
-        .text_left = p->is_draft ? 0 : WR_TEXT_OF_CALLER * plan->n_ctx,
+        .text_left = p->is_draft ? 0 : wr_plan_text_of_caller(plan->n_ctx),
         .accounts = p->accounts,
         .n_accounts = n};
     if (p->info.kv_on_disk > 0 && wr_engine_kv_folder(&p->options, p->kv_folder, NULL) == 0) p->info.kv_dir = p->kv_folder;
@@ -155,7 +155,8 @@ void wr_plan_fill_info(weir_plan *p)
     uint64_t used = wr_plan_used_bytes(plan);
     p->info.floor_bytes_per_token = plan->streamed > 0 && used > plan->pinned ? used - plan->pinned : 0;
     for (int a = 0; a < WR_N_ACCOUNTS; a++) p->info.peak_predicted += plan->account[a];
-    p->info.peak_predicted -= (WR_TEXT_PER_POSITION - sizeof(int32_t)) * plan->n_ctx;            /* of the text, ids alone have their full size */
+    if (!p->is_draft) /* of the text, ids alone have their full size */
+        p->info.peak_predicted -= wr_plan_text_bytes(plan->n_ctx) - wr_plan_text_bytes(0) - sizeof(int32_t) * plan->n_ctx;
     if (plan->row_slot_bytes > 0) p->info.bytes_per_token += plan->row_slot_bytes - WR_IO_ALIGN; /* one embedding row */
 }
 

@@ -264,7 +264,7 @@ static uint64_t spilled_bytes(const struct wr_plan_input *in, uint32_t n_ctx, ui
 
 static uint64_t text_bytes(const struct wr_plan_input *in, uint32_t n_ctx)
 {
-    return page(in->no_text ? 128 * KIB + sizeof(int32_t) * (uint64_t)n_ctx : 512 * KIB + WR_TEXT_PER_POSITION * n_ctx);
+    return page(in->no_text ? 128 * KIB + sizeof(int32_t) * (uint64_t)n_ctx : wr_plan_text_bytes(n_ctx));
 }
 
 static uint64_t scratch_bytes(const struct wr_plan_input *in, uint32_t chunk)

@@ -106,10 +106,17 @@ struct wr_plan {
     uint32_t n_tape, n_tape_head; /* n_tape counts all; the last n_tape_head are the head's */
 };
 #define WR_ROW_SLOTS 16
-/* Of the text account: ids, a rendered template with its values, the tokenizer's work on a text that fills the context densely; and what is left to the
- * caller (the command) for the text itself. */
-#define WR_TEXT_PER_POSITION 512ull
-#define WR_TEXT_OF_CALLER 64ull
+/* The text account: ids, a rendered template with its values, the tokenizer's work; and what is left to the caller (the command) for the text itself. A short
+ * context may be filled by a text of long tokens; of a long one each position past WR_TEXT_DENSE has room for a text as texts are, of 4 to 6 bytes a token. */
+#define WR_TEXT_DENSE 16384u
+static inline uint64_t wr_plan_text_bytes(uint32_t n_ctx)
+{
+    return (512ull << 10) + (n_ctx < WR_TEXT_DENSE ? 512ull * n_ctx : 512ull * WR_TEXT_DENSE + 160ull * (n_ctx - WR_TEXT_DENSE));
+}
+static inline uint64_t wr_plan_text_of_caller(uint32_t n_ctx)
+{
+    return n_ctx < WR_TEXT_DENSE ? 64ull * n_ctx : 64ull * WR_TEXT_DENSE + 32ull * (n_ctx - WR_TEXT_DENSE);
+}
 
 /* WEIR_E_BUDGET when the budget is below plan->min_budget (which is set in any case), with the sum in the text. Memory: META. */
 int wr_plan_make(struct wr_plan *, const struct wr_plan_input *, weir_err *);
