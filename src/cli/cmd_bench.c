@@ -130,6 +130,13 @@ static void print_stream(struct wr_cli_out *out, const json_t *more)
     wr_cli_printf(out, "  keys and values: generated, not computed by a model; %s read by a pass of %.3f s, %.2f of what the disk gives (%s, %.3f s)\n",
         size_of(more, "bytes", a), number_of(more, "seconds"), number_of(more, "ratio_to_disk"), rate_text(number_of(more, "disk_rate"), "bytes/s", b),
         number_of(more, "floor_seconds"));
+    const json_t *ratio = json_object_get(more, "ratio_to_one"), *crossover = json_object_get(more, "crossover");
+    if (json_is_real(ratio) && json_integer_value(json_object_get(more, "k")) > 1) {
+        wr_cli_printf(out, "  it takes %.2f times a pass of one row", json_real_value(ratio));
+        if (json_is_integer(crossover))
+            wr_cli_printf(out, ": rows have begun to cost time, 1.25 times is reached at K = %lld", (long long)json_integer_value(crossover));
+        wr_cli_put(out, "\n", 1);
+    }
     wr_cli_printf(out, "  a pass waits %.3f s for reads; ", number_of(more, "stall_io"));
     if (json_is_real(json_object_get(more, "memory_rate")))
         wr_cli_printf(out, "in memory the same rows take keys and values at %s: %.2f of the slower one; ",

@@ -153,6 +153,17 @@ uint64_t wr_bench_windows_work_bytes(void);
 /* What is stored of a key, or of a value, of n numbers in groups of WR_GROUP (bench_attention.c). */
 void wr_bench_round_kv(enum wr_kv_type, bool is_value, float *x, uint32_t n);
 
+/* Passes of several K over the same positions, in ascending order: what more rows cost. `one`: seconds of the pass of one row, 0 until there is one. */
+struct wr_bench_rows {
+    double one, seconds; /* seconds and k: of the last pass within WR_BENCH_CROSSOVER of it */
+    uint32_t k;
+    bool crossed;
+};
+#define WR_BENCH_CROSSOVER 1.25
+/* Adds to a row's members: ratio_to_one, seconds / one; crossover, of the first pass beyond, the largest K whose pass takes at most WR_BENCH_CROSSOVER of one, on
+ * a line between the two measured ones around it. Both null where not known. */
+void wr_bench_crossover(struct wr_bench_rows *, uint32_t k, double seconds, json_t *more);
+
 /* weir bench stream with a model (bench_stream_model.c). */
 int wr_bench_stream_model(struct wr_bench *, const uint32_t *rows, uint32_t n_rows, const uint32_t *depths, uint32_t n_depths, weir_err *);
 

@@ -49,9 +49,10 @@ struct stream {
     _Atomic uint32_t next;
     double fill_seconds;
     double stall_seconds; /* of the runs */
-    char path[32];        /* by which the file is opened again, to be read raw */
-    uint8_t *work;        /* [members] of the check */
-    double *error;        /* [pairs] relative */
+    struct wr_bench_rows passes;
+    char path[32]; /* by which the file is opened again, to be read raw */
+    uint8_t *work; /* [members] of the check */
+    double *error; /* [pairs] relative */
 };
 
 static uint32_t n_q(const struct wr_hparams *hp) { return hp->n_head * hp->head_dim; }
@@ -202,6 +203,22 @@ static int check(struct stream *s, wr_bench_row *row, weir_err *err)
 
 /* ---- cases ---- */
 
+void wr_bench_crossover(struct wr_bench_rows *rows, uint32_t k, double seconds, json_t *more)
+{
+    if (k == 1) *rows = (struct wr_bench_rows){.one = seconds};
+    const double most = WR_BENCH_CROSSOVER * rows->one;
+    json_t *crossover = NULL;
+    if (rows->one > 0 && seconds <= most && !rows->crossed) {
+        rows->k = k;
+        rows->seconds = seconds;
+    } else if (rows->one > 0 && k > rows->k && !rows->crossed) {
+        rows->crossed = true;
+        crossover = json_integer((json_int_t)(rows->k + (k - rows->k) * (most - rows->seconds) / (seconds - rows->seconds)));
+    }
+    json_object_set_new(more, "ratio_to_one", rows->one > 0 ? json_real(seconds / rows->one) : json_null());
+    json_object_set_new(more, "crossover", crossover != NULL ? crossover : json_null());
+}
+
 static int one(struct stream *s, uint32_t m, const wr_bench_row *like, weir_err *err)
 {
     struct wr_bench *b = s->b;
@@ -236,6 +253,7 @@ static int one(struct stream *s, uint32_t m, const wr_bench_row *like, weir_err 
         rate / fastest, "disk_rate", fastest, "memory_rate", computed, "ratio_to_bound", rate / fmin(fastest, computed), "stall_io", s->stall_seconds / n_run,
         "fill_rate", bytes / s->fill_seconds, "block", (json_int_t)s->block_bytes, "peak_rss", (json_int_t)wr_os_usage().peak_rss_bytes, "filled", "generated");
     if (row.more == NULL) return wr_err(err, WEIR_E_NOMEM, "no memory for a row");
+    wr_bench_crossover(&s->passes, m, row.median, row.more);
     rc = wr_bench_emit(b, &row, err);
     json_decref(row.more);
     return rc;

@@ -32,6 +32,7 @@ struct stream_model {
     struct wr_io_probe weights; /* how the model is read */
     double fill_seconds;
     double kv_bytes, weight_bytes, stall_seconds; /* of the measured runs */
+    struct wr_bench_rows passes;
     struct wr_bench_windows windows;
     uint8_t *batch;
     uint32_t first, n_batch;
@@ -160,6 +161,7 @@ static int one(struct stream_model *s, uint32_t m, const struct rates *disk, con
         (json_int_t)s->engine->plan->plan.kv.block_bytes, "budget", (json_int_t)info->budget, "kv_resident", (json_int_t)info->kv_resident, "kv_on_disk",
         (json_int_t)info->kv_on_disk, "weights_pinned", (json_int_t)info->pinned, "peak_rss", (json_int_t)wr_os_usage().peak_rss_bytes, "filled", "generated");
     if (row.more == NULL) return wr_err(err, WEIR_E_NOMEM, "no memory for a row");
+    wr_bench_crossover(&s->passes, m, row.median, row.more);
     rc = wr_bench_emit(b, &row, err);
     json_decref(row.more);
     return rc;

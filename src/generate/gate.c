@@ -95,7 +95,9 @@ static double seconds_of(const struct curve *c, double rows, double *most)
     double likely = base;
     *most = base * rows / from;
     if (above < c->n) {
-        likely += (c->seconds[above] - base) * (rows - from) / (c->rows[above] - from);
+        const double more = (c->seconds[above] - base) * (rows - from) / (c->rows[above] - from);
+        likely += more;
+        if (base + 2 * more < *most) *most = base + 2 * more; /* times are about convex in the rows: below the line */
         if (c->seconds[above] < *most) *most = c->seconds[above];
     } else if (above > 1)
         likely += (base - c->seconds[above - 2]) * (rows - from) / (from - c->rows[above - 2]);

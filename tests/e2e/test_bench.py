@@ -227,6 +227,22 @@ def test_stream_of_one_layer(scratch, level):
     assert done.usage["write_bytes"] >= sum(row["bytes"] for row in rows[::2])
 
 
+def test_stream_crossover(scratch):
+    """What K rows cost beside one; where that is more than 1.25 times, between which two K it becomes so. 512 rows cannot be free."""
+    how = ("bench", "stream", "--depth", 4096, "--rows", "1,2,512,600", "--shape", "8x8x64", "--runs", 1, "-t", 2, "--kv-dir", scratch)
+    rows = weir_json(*how)["rows"]
+    within = 1
+    for row in rows:
+        assert math.isclose(row["ratio_to_one"], row["seconds"] / rows[0]["seconds"], rel_tol=1e-6)
+        beyond = row["ratio_to_one"] > 1.25 and all(earlier["crossover"] is None for earlier in rows[:rows.index(row)])
+        assert within <= row["crossover"] < row["k"] if beyond else row["crossover"] is None, row
+        within = row["k"]
+    assert [row["crossover"] is None for row in rows].count(False) == 1
+    text = weir(*how, expect=0).out.decode()
+    assert text.count("times a pass of one row") == 3 and text.count("1.25 times is reached at K = ") == 1, text
+    assert all(row["ratio_to_one"] is None and row["crossover"] is None for row in weir_json(*(word if word != "1,2,512,600" else "2,4" for word in how))["rows"])
+
+
 def test_stream_says_what_it_is(tiny, scratch):
     """The keys and values are of no model: with every row. What was not checked is not verified."""
     how = ("--depth", 8192, "--rows", "1,8", "--runs", 1, "--kv-dir", scratch)

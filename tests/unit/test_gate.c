@@ -66,7 +66,14 @@ static double best_rate(const struct machine *m, double a)
     return best;
 }
 
-enum told { NOTHING, RIGHT, LOW, HIGH, N_TOLD }; /* what the gate is told beforehand: times too low or too high beyond the first row */
+enum told {
+    NOTHING,
+    RIGHT,
+    PROMPT,
+    LOW,
+    HIGH,
+    N_TOLD
+}; /* what the gate is told beforehand; PROMPT: the time of one pass of 512 rows; LOW, HIGH: half or twice */
 
 struct run {
     struct wr_gate gate;
@@ -84,11 +91,15 @@ static void start(struct run *r, const struct machine *m, enum told told, double
     r->shadow = m->draft == 0;
     wr_gate_init(&r->gate);
     if (told == NOTHING) return;
+    wr_gate_expect_draft(&r->gate, m->draft);
+    if (told == PROMPT) {
+        wr_gate_expect(&r->gate, 512, pass(m, 512));
+        return;
+    }
     for (uint32_t rows = 1; rows <= 65; rows = rows == 1 ? 2 : rows * 2 - 1) { /* 1, 2, 3, 5, 9 ... 65 */
         double factor = rows == 1 ? 1 : told == LOW ? 0.5 : told == HIGH ? 2 : 1;
         wr_gate_expect(&r->gate, rows, 3 * factor * pass(m, rows)); /* 3: all of them wrong alike is no harm */
     }
-    wr_gate_expect_draft(&r->gate, m->draft);
 }
 
 /* Passes until `tokens` more are there. */
@@ -118,7 +129,7 @@ static void test_never_slower(void **unused)
     (void)unused;
     for (size_t m = 0; m < N_MACHINES; m++)
         for (int told = 0; told < N_TOLD; told++)
-            for (int step = 0; step <= 20; step += told <= RIGHT ? 1 : 4)
+            for (int step = 0; step <= 20; step += told <= PROMPT ? 1 : 4)
                 for (int noisy = 0; noisy <= (told == RIGHT); noisy++) {
                     struct run r;
                     state = m * 1000 + step;
@@ -138,7 +149,7 @@ static void test_change(void **unused)
 {
     (void)unused;
     for (size_t m = 0; m < N_MACHINES; m++)
-        for (int told = NOTHING; told <= RIGHT; told++)
+        for (int told = NOTHING; told <= PROMPT; told++)
             for (int from = 0; from <= 10; from += 2)
                 for (int to = 0; to <= 10; to += 2) {
                     struct run r;
@@ -160,7 +171,7 @@ static void test_best(void **unused)
     (void)unused;
     for (size_t m = 0; m < N_MACHINES; m++)
         for (int told = 0; told < N_TOLD; told++)
-            for (int step = 0; step <= 20; step += told <= RIGHT ? 1 : 3) {
+            for (int step = 0; step <= 20; step += told <= PROMPT ? 1 : 3) {
                 struct run r;
                 state = m * 100 + step;
                 start(&r, &machines[m], told, step & 1 ? 0.1 : 0);
