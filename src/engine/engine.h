@@ -85,6 +85,9 @@ struct wr_spec {
     double draft_seconds;     /* of the last proposal */
     size_t seen_from, n_seen; /* of the session's tokens, those that it has */
     struct wr_gate gate;
+    bool expects;         /* the gate was told what to expect of passes */
+    uint32_t prompt_rows; /* of the last pass over the prompt, and what it took */
+    double prompt_seconds;
     float *own; /* logits [most + 1 - n_idle_logits][n_vocab]; the first rows lie in idle scratch */
     /* The last pass: the token drawn before it and the proposed ones, a burst's or (one row) those that were not evaluated. */
     int32_t ids[1 + WR_SPEC_MOST];
@@ -177,6 +180,7 @@ void wr_spec_close(weir_session *);
 void wr_spec_forget(weir_session *, size_t n);
 int wr_spec_next(weir_session *, const weir_sampling *, uint64_t n_left, weir_err *);
 void wr_spec_end(weir_session *);
+void wr_spec_saw(weir_session *, uint32_t n_rows, double seconds); /* of a pass over the prompt */
 /* The draft model (draft.c). _plan: what it needs, and per position of the context; _fit: p->draft, within so many bytes; _open: its engine; _follow: it
  * evaluates what it lacks of ids[n]; _propose: k tokens behind ids[n], to ids[n] and behind. */
 int wr_draft_plan(const weir_plan *, uint64_t *bytes, uint64_t *bytes_per_position, weir_err *);

@@ -17,7 +17,6 @@ void weir_options_init(weir_options *o)
     *o = (weir_options){.size = sizeof *o,
         .io = "auto",
         .kv_disk_bytes = WEIR_AUTO,
-        .spec = WEIR_SPEC_OFF,
         .pin_bytes = WEIR_AUTO,
         .ring_bytes = WEIR_AUTO,
         .extent_bytes = WEIR_AUTO,

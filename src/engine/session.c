@@ -145,9 +145,11 @@ static int advance(weir_session *s, size_t n, struct eval *eval, weir_err *err)
         wr_head_fn *fn = eval != NULL ? give_logits : s->n + m == n ? keep_logits : NULL;
         s->tick.m = m;
         s->tick.done = s->n;
+        const uint64_t pass_start = wr_clock_ns();
         rc = wr_session_pass(s, s->ids + s->n, m, eval != NULL, fn, eval != NULL ? (void *)eval : s, err);
         if (rc != 0) break;
         s->n += m;
+        if (!decode) wr_spec_saw(s, m, (double)(wr_clock_ns() - pass_start) * 1e-9);
         rc = wr_context_keep(s, err);
     }
     if (decode && rc == 0) {

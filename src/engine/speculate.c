@@ -135,6 +135,30 @@ static void report(weir_session *s)
 
 void wr_spec_end(weir_session *s) { s->spec.n_rows = 0; }
 
+void wr_spec_saw(weir_session *s, uint32_t n_rows, double seconds)
+{
+    s->spec.prompt_rows = n_rows;
+    s->spec.prompt_seconds = seconds;
+}
+
+#define FIRST_PLAIN 2     /* passes of one token whose mean is taken for one */
+#define ROW_OF_PROMPT 2.0 /* a burst's row, with its logits and fewer beside it, costs at most so many of a long pass over the prompt */
+
+/* What bursts take, before any was measured: from the profile, or from a pass over the prompt. */
+static void expect(weir_session *s)
+{
+    struct wr_spec *spec = &s->spec;
+    const weir_plan *p = s->engine->plan;
+    const bool profile = p->info.profile_taken >= 0;
+    if (spec->expects || (!profile && (s->n_plain < FIRST_PLAIN || spec->prompt_rows < 2))) return;
+    const double one = profile ? 0 : s->plain_seconds / (double)s->n_plain, more = spec->prompt_seconds - one;
+    const double row = profile || more < 0 ? 0 : ROW_OF_PROMPT * more / (spec->prompt_rows - 1);
+    spec->expects = true;
+    for (uint32_t rows = 1; rows <= spec->most + 1; rows += rows < 8 ? 1 : rows / 8 * 4)
+        wr_gate_expect(
+            &spec->gate, rows, !profile ? one + row * (rows - 1) : wr_plan_seconds(p, rows == 1 ? WR_WORK_DECODE : WR_WORK_EVAL, (uint32_t)s->n, rows));
+}
+
 /* At most k tokens behind the one drawn last, to spec->ids + 1; *n of them are to be verified. */
 static int propose(weir_session *s, const weir_sampling *sampling, uint32_t k, uint32_t *n, weir_err *err)
 {
@@ -170,6 +194,7 @@ int wr_spec_next(weir_session *s, const weir_sampling *sampling, uint64_t n_left
         return take_row(s, err);
     }
     if (spec->n_rows > 0) report(s);
+    expect(s);
     int rc = spec->draft != NULL ? wr_draft_follow(spec->draft, s->ids, s->n, err) : 0;
     if (rc < 0) return rc;
     const uint64_t followed = wr_clock_ns();

@@ -17,7 +17,7 @@ from cgroup import cache_bytes, kills, memory_cgroup
 from command import WEIR, environment, weir, weir_json, weir_measured
 
 MIB = 1 << 20
-RAW = ("--raw", "--ignore-eos", "--temp", 0)
+RAW = ("--raw", "--ignore-eos", "--temp", 0, "--spec", "off")
 STREAMING = ("--pin", 0, "--extent", 4096, "-c", 256, "--memory", "64M")  # every decode pass of the tiny model is some hundred reads
 
 

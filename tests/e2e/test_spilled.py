@@ -83,7 +83,7 @@ def test_a_text_and_what_is_counted(tmp_path):
     folder.mkdir()
     model = tiny_model.write(tmp_path / "tiny.gguf", "Q8_0")
     (tmp_path / "text").write_text("x" * 500)  # a token each
-    flags = ("-f", tmp_path / "text", "--raw", "-n", 300, "--temp", 0, "--ignore-eos", "-c", 2048, "--chunk", 64)
+    flags = ("-f", tmp_path / "text", "--raw", "-n", 300, "--temp", 0, "--ignore-eos", "-c", 2048, "--chunk", 64, "--spec", "off")
     expected = weir_json("run", model, *flags, "--memory", "1G")
     memory = least(model, "-c", 2048, "--chunk", 64)
     done = weir_json("run", model, *flags, "--memory", memory, "--kv-dir", folder)

@@ -12,7 +12,7 @@ from command import WEIR, environment, weir, weir_json, weir_measured
 from gguf import GGUFWriter
 from raw_gguf import U16, Value
 
-TEXT = ("the rain in spain", "--raw", "-n", "12", "--temp", "0")
+TEXT = ("the rain in spain", "--raw", "-n", "12", "--temp", "0", "--spec", "off")
 FLAGS = ("-t", "2", "-c", "64")
 
 
