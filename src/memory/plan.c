@@ -296,6 +296,7 @@ static void take_draft(struct wr_plan *plan, const struct wr_plan_input *in, uin
     const uint64_t most = spare / DRAFT_PART, least = in->draft_bytes + in->draft_bytes_per_position * LEAST_DRAFT_POSITIONS;
     if (in->spec_most == 0 || plan->n_spec_rows < 2 || most < page(least)) {
         plan->n_spec_rows = plan->n_idle_logits = 0;
+        plan->account[WR_ACCOUNT_DRAFT] = 0;
         return;
     }
     uint64_t n = (wr_round_down(most, WR_ARENA_ALIGN) - in->draft_bytes) / in->draft_bytes_per_position;
@@ -600,6 +601,8 @@ int wr_plan_make(struct wr_plan *plan, const struct wr_plan_input *input, weir_e
     plan->n_draft_positions = plan->n_ctx;
     if (in->spec_rows == 0) {
         take_draft(plan, in, rest - weights_min);
+        if (may_pin_all && rest >= all_pinned && rest - all_pinned < plan->account[WR_ACCOUNT_DRAFT])
+            take_draft(plan, in, 0); /* no weight is to leave for it */
         rest -= plan->account[WR_ACCOUNT_DRAFT];
     }
     layout = least;
