@@ -99,10 +99,7 @@ static const struct {
     {"ngl", ": weir computes on the CPU"},
     {"gpu", ": weir computes on the CPU"},
     {"device", ": weir computes on the CPU"},
-    {"draft", LATER},
     {"policy", LATER},
-    {"spec", LATER},
-    {"spec-k", LATER},
     {"memory-file", LATER},
 };
 static const char *const later_commands[] = {"serve", "pack", "trace", "sim"};

@@ -338,7 +338,7 @@ def test_j7_budget(tiny):
     (["--extent", "2G"], "1073741824"),
     (["--raw", "--system", "x"], "give one of them"),
     (["-q", "-v"], "give one of them"),
-    (["--draft", "x"], "not in this version"),
+    (["--policy", "x"], "not in this version"),
 ])
 def test_j7_usage(tiny, words, text):
     error = error_of("run", tiny, "x", *words)
