@@ -160,10 +160,7 @@ static int advance(weir_session *s, size_t n, struct eval *eval, weir_err *err)
     }
     s->bytes_rows = wr_pager_stats(e->pager).bytes_rows;
     s->info.n_prefill += s->n > begin ? s->n - begin : 0;
-    const double seconds = (double)(wr_clock_ns() - start) * 1e-9;
-    s->info.prefill_seconds += seconds;
-    const uint32_t n_passes = (uint32_t)((s->n - begin + p->plan.n_chunk - 1) / p->plan.n_chunk);
-    if (n_passes > 0 && eval == NULL) wr_gate_expect(&s->spec.gate, (uint32_t)((s->n - begin) / n_passes), seconds / n_passes);
+    s->info.prefill_seconds += (double)(wr_clock_ns() - start) * 1e-9;
     if (s->n > begin)
         s->info.prefill_predicted_seconds += wr_plan_seconds(p, eval != NULL ? WR_WORK_EVAL : WR_WORK_PREFILL, (uint32_t)begin, (uint32_t)(s->n - begin));
     return rc;
