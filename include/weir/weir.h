@@ -119,10 +119,10 @@ typedef struct weir_plan_info {
     uint64_t ring, extent;     /* bytes of the ring, of its largest extent */
     uint64_t n_extents_streamed;
     uint64_t kv_bytes_per_position, kv_resident;     /* kv_resident: the account's bytes */
-    uint64_t kv_on_disk;                             /* bytes of the file that is made for what does not fit; 0: none is */
+    uint64_t kv_on_disk;                             /* bytes of the file for what does not fit, which may be options.save_context; 0: there is none */
     uint64_t kv_bytes_per_token;                     /* read by a decode pass when the context is full; not in bytes_per_token */
     uint32_t kv_read_from;                           /* the first position whose pass reads of that file; 0: none does */
-    const char *kv_dir;                              /* the folder of that file */
+    const char *kv_dir;                              /* the folder of that file, or options.save_context */
     uint64_t bytes_per_token, floor_bytes_per_token; /* decode: planned, and the least that the pinned share allows */
     uint32_t max_context;                            /* the largest context that this budget could hold */
     uint32_t n_saved;                                /* tokens of options.context */
@@ -232,7 +232,8 @@ WEIR_API const int32_t *weir_session_ids(const weir_session *, size_t *n);
  * With options.save_context full groups of 256 tokens are committed as they come: what ends the process costs at most the last ones. A file that is
  * there already is replaced by _save alone, unless it is options.context too: then it grows in place.
  */
-/* The session's tokens become those of the file. Afterwards there are no logits: set more tokens. On failure the session is empty. */
+/* The session's tokens become those of the file. Afterwards there are no logits: set more tokens. A file that is refused before its keys and values are read
+ * leaves the session as it was; any other failure, an empty one. */
 WEIR_API int weir_session_load(weir_session *, const char *path, weir_err *);
 /* Every token so far is in the file, and the file in its place, when this returns 0. NULL: options.save_context, which then goes on growing. On failure
  * the file has what it had (WEIR_E_WRITE: the disk), the session all its tokens. */

@@ -259,9 +259,11 @@ void wr_cli_report_plan(const struct wr_cli *cli, struct wr_cli_out *out, const 
     wr_cli_printf(out, "context          %u positions; trained %u; this budget could hold %u\n", info->n_ctx, info->n_ctx_trained, info->max_context);
     wr_cli_printf(
         out, "keys and values  %s, %s a position, %s resident\n", info->kv, wr_cli_size(info->kv_bytes_per_position, a), wr_cli_size(info->kv_resident, b));
+    const bool saved = cli->args.count[WR_CLI_SAVE_CONTEXT] > 0;
     if (info->kv_on_disk > 0)
-        wr_cli_printf(out, "                 the rest in a file of %s in %s (--kv-dir), read from position %u on: %s per token with the context full\n",
-            wr_cli_size(info->kv_on_disk, a), info->kv_dir != NULL ? info->kv_dir : "no folder", info->kv_read_from, wr_cli_size(info->kv_bytes_per_token, b));
+        wr_cli_printf(out, "                 the rest in a file of %s%s%s, read from position %u on: %s per token with the context full\n",
+            wr_cli_size(info->kv_on_disk, a), saved ? ", --save-context " : " in --kv-dir ", info->kv_dir != NULL ? info->kv_dir : "(no folder)",
+            info->kv_read_from, wr_cli_size(info->kv_bytes_per_token, b));
     double whole = (double)(info->pinned + info->streamed);
     wr_cli_printf(out, "weights          pinned %s (%.0f %%), streamed %s in %llu extents, in whole pages of the file\n", wr_cli_size(info->pinned, a),
         whole > 0 ? 100 * (double)info->pinned / whole : 0, wr_cli_size(info->streamed, b), (unsigned long long)info->n_extents_streamed);

@@ -27,8 +27,10 @@ struct weir_plan {
     struct wr_plan plan;
     struct wr_vocab_config vocab;
     const struct wr_kernels *kernels;
-    uint64_t sample_bytes; /* of scratch: the sampler's work space */
-    uint32_t n_saved;      /* tokens of options.context */
+    uint64_t sample_bytes;    /* of scratch: the sampler's work space */
+    struct wr_kvfile context; /* options.context, until the engine takes it over */
+    bool has_context, context_in_place;
+    uint64_t save_bytes; /* of options.save_context, where keys and values that do not fit in memory lie in it; 0: they do not */
     char path[4096], budget_origin[96], kv_folder[4096];
     weir_plan *draft;     /* of options.draft, until its engine is open */
     bool is_draft;        /* of another plan */
@@ -151,12 +153,14 @@ int wr_engine_open_kv_file(const weir_options *, const struct wr_log *, uint64_t
 bool wr_engine_profile_path(const struct wr_profile *, char path[WR_ENGINE_PATH], size_t *folder);
 /* Stores a profile under its name, whole or not at all; where[WR_ENGINE_PATH] gets the path. */
 int wr_engine_profile_store(const struct wr_profile *, char *where, weir_err *);
-/* Saved contexts (context.c). _plan: the file of options.context is of this model, and *n_tokens it has; _open: the files of the options, once the vocabulary is
- * loaded; _start: the session begins with their tokens. _compare: weights that are read by now are those of the file. _back: tokens from n on will be
- * others; _keep: full groups up to the session's length are committed. */
-int wr_context_plan(weir_plan *, uint32_t *n_tokens, weir_err *);
+/* Saved contexts (context.c, context_blocks.c). _plan: opens the file of options.context, which is of this model; _plan_disk: what is spilled to
+ * options.save_context is within --kv-disk; _open: the files of the options, once the vocabulary is loaded, with sound records; _start: the session begins
+ * with their tokens. _compare: weights that are read by now are those of the file. _back: tokens from n on will be others; _keep: full groups up to the
+ * session's length are committed. */
+int wr_context_plan(weir_plan *, weir_err *);
+int wr_context_plan_disk(weir_plan *, weir_err *);
 int wr_context_open(weir_engine *, weir_err *);
-void wr_context_kv(weir_engine *, struct wr_kv_config *); /* what of a spilled context lies in these files */
+int wr_context_kv(weir_engine *, struct wr_kv_config *, weir_err *); /* what of a spilled context lies in these files, and room for it there */
 void wr_context_close(weir_engine *);
 int wr_context_start(weir_session *, weir_err *);
 int wr_context_compare(weir_engine *, weir_err *);

@@ -5,22 +5,12 @@
 
 bool wr_tool_is_context(const char *path) { return wr_kvfile_is(path); }
 
-static int check_blocks(struct wr_kvfile *f, struct wr_ledger *ledger, const weir_options *o, const uint32_t *crcs, weir_err *err)
+static int before_block(void *user, uint64_t done, uint64_t all, weir_err *err)
 {
-    const uint32_t n_layer = f->about.n_layer, n_groups = wr_kvfile_groups(&f->saved);
-    uint8_t *block = wr_mem_alloc(ledger, WR_ACCOUNT_TEXT, f->about.block_bytes, err);
-    int rc = block != NULL ? 0 : err != NULL ? err->code : WEIR_E_NOMEM;
-    for (uint32_t t = 0; rc == 0 && t < n_groups; t++) {
-        const bool tail = t == f->saved.n_full;
-        for (uint32_t il = 0; rc == 0 && il < n_layer; il++) {
-            if (o->cancel != NULL && *o->cancel != 0) rc = wr_err(err, WEIR_E_CANCELLED, "interrupted");
-            const uint64_t at = tail ? wr_kvfile_tail_block(f, il) : wr_kvfile_block(f, t, il);
-            if (rc == 0) rc = wr_kvfile_read_block(f, t, il, at, block, crcs[(uint64_t)t * n_layer + il], err);
-        }
-        if (o->progress != NULL) o->progress(o->progress_user, "check", (uint64_t)(t + 1) * f->group_bytes, n_groups * f->group_bytes, "bytes");
-    }
-    wr_mem_free(block);
-    return rc;
+    const weir_options *o = user;
+    if (o->cancel != NULL && *o->cancel != 0) return wr_err(err, WEIR_E_CANCELLED, "interrupted");
+    if (o->progress != NULL) o->progress(o->progress_user, "check", done, all, "bytes");
+    return 0;
 }
 
 int wr_tool_inspect_context(const char *path, bool check, const weir_options *o, json_t **out, weir_err *err)
@@ -28,17 +18,12 @@ int wr_tool_inspect_context(const char *path, bool check, const weir_options *o,
     struct wr_ledger ledger;
     struct wr_kvfile f;
     const struct wr_log log = {o->log, o->log_user};
-    uint32_t *crcs = NULL, n_known = 0;
+    uint32_t n_known = 0;
     wr_ledger_init(&ledger);
     int rc = wr_kvfile_open(&f, path, false, WEIR_DIRECT_OFF, &ledger, &log, err);
     if (rc < 0) return rc;
     const struct wr_kvfile_about *a = &f.about;
-    if (check) {
-        crcs = wr_mem_array(&ledger, WR_ACCOUNT_TEXT, wr_kvfile_groups(&f.saved), (size_t)a->n_layer * sizeof *crcs, err);
-        if (crcs == NULL) rc = err != NULL ? err->code : WEIR_E_NOMEM;
-    }
-    if (rc == 0) rc = wr_kvfile_records(&f, NULL, NULL, crcs, err);
-    if (rc == 0 && check) rc = check_blocks(&f, &ledger, o, crcs, err);
+    rc = check ? wr_kvfile_check(&f, before_block, (void *)o, err) : wr_kvfile_records(&f, NULL, NULL, NULL, err);
     for (uint32_t i = 0; i < a->n_weights; i++) n_known += f.weights[i].known;
     if (rc == 0) {
         const char *kv = a->kv_type < WR_N_KV_TYPES ? wr_kv_name((enum wr_kv_type)a->kv_type) : "?";
@@ -51,7 +36,6 @@ int wr_tool_inspect_context(const char *path, bool check, const weir_options *o,
         if (*out != NULL) json_object_set_new(*out, "model", model != NULL ? model : json_string("?"));
         if (*out == NULL) rc = wr_err(err, WEIR_E_NOMEM, "no memory for the description of %s", path);
     }
-    wr_mem_free(crcs);
     wr_kvfile_close(&f);
     return rc;
 }

@@ -78,8 +78,11 @@ int wr_engine_open_kv(weir_engine *e, weir_err *err)
     } else if (wr_kv_layout_disk_bytes(&plan->kv, plan->n_ctx) > 0 && !e->context.has_to) { /* what fits but for the padding needs none */
         rc = open_file(p, &c.file, err);
     }
-    if (rc < 0) return rc;
-    wr_context_kv(e, &c);
+    if (rc == 0) rc = wr_context_kv(e, &c, err);
+    if (rc < 0) {
+        wr_store_close(&c.file);
+        return rc;
+    }
     if (e->context.has_to)
         wr_log(&p->log, WEIR_LOG_WARN, "keys and values of %u positions do not fit in memory: what does not is read from %s", plan->n_ctx,
             wr_file_label(p->options.save_context));

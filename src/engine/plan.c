@@ -113,6 +113,7 @@ void wr_plan_fill_info(weir_plan *p)
 {
     const struct wr_plan *plan = &p->plan;
     const struct wr_hparams *hp = &p->model.hp;
+    const uint64_t on_disk = plan->spilled && p->save_bytes == 0 ? wr_kv_layout_disk_bytes(&plan->kv, plan->n_ctx) : p->save_bytes;
     uint32_t n = 0;
     for (int a = 0; a < WR_N_ACCOUNTS; a++) p->accounts[n++] = (weir_account_info){wr_account_name(a), plan->account[a], 0};
     p->info = (weir_plan_info){.model = p->path,
@@ -141,16 +142,19 @@ void wr_plan_fill_info(weir_plan *p)
         .n_extents_streamed = plan->n_tape,
         .kv_bytes_per_position = wr_kv_position_bytes((enum wr_kv_type)p->options.kv, hp->n_layer, hp->n_head_kv, hp->head_dim),
         .kv_resident = plan->account[WR_ACCOUNT_KV],
-        .kv_on_disk = plan->spilled ? wr_kv_layout_disk_bytes(&plan->kv, plan->n_ctx) : 0,
+        .kv_on_disk = on_disk,
         .kv_bytes_per_token = plan->spilled ? wr_kv_layout_streamed(&plan->kv, plan->n_ctx - 1) * plan->kv.block_bytes : 0,
         .kv_read_from = plan->spilled ? wr_kv_layout_read_from(&plan->kv, plan->n_ctx) : 0,
         .bytes_per_token = plan->streamed,
         .max_context = plan->max_context,
-        .n_saved = p->n_saved,
+        .n_saved = p->has_context ? (uint32_t)wr_kvfile_tokens(&p->context.saved) : 0,
         .text_left = p->is_draft ? 0 : wr_plan_text_of_caller(plan->n_ctx),
         .accounts = p->accounts,
         .n_accounts = n};
-    if (p->info.kv_on_disk > 0 && wr_engine_kv_folder(&p->options, p->kv_folder, NULL) == 0) p->info.kv_dir = p->kv_folder;
+    if (p->save_bytes > 0)
+        p->info.kv_dir = p->options.save_context;
+    else if (p->info.kv_on_disk > 0 && wr_engine_kv_folder(&p->options, p->kv_folder, NULL) == 0)
+        p->info.kv_dir = p->kv_folder;
     /* What a pass must read at least: the weights that it uses and that are not in memory, to the byte. */
     uint64_t used = wr_plan_used_bytes(plan);
     p->info.floor_bytes_per_token = plan->streamed > 0 && used > plan->pinned ? used - plan->pinned : 0;
@@ -283,9 +287,9 @@ int wr_plan_open(weir_plan **out, const char *path, const weir_options *options,
         rc = wr_err(err, WEIR_E_USAGE, "there is no %s '%s'", no_engine ? "I/O engine" : "CPU level", no_engine ? options->io : options->isa);
         goto fail;
     }
-    uint32_t n_saved;
-    rc = wr_context_plan(p, &n_saved, err);
+    rc = wr_context_plan(p, err);
     if (rc < 0) goto fail;
+    const uint32_t n_saved = p->has_context ? (uint32_t)wr_kvfile_tokens(&p->context.saved) : 0;
     if (in.n_ctx > 0 && n_saved > in.n_ctx) { /* before the weights are read */
         rc = wr_err(err, WEIR_E_CONTEXT, "%s: has %u tokens, which do not fit the context of %u positions; give -c %u or more",
             wr_file_label(p->options.context), n_saved, in.n_ctx, n_saved + 1);
@@ -313,13 +317,13 @@ int wr_plan_open(weir_plan **out, const char *path, const weir_options *options,
     in.scratch_base += wr_round_up(p->sample_bytes, 64);
     if ((rc = wr_spec_plan(p, &in, err)) < 0) goto fail;
     rc = wr_plan_make(&p->plan, &in, err);
+    if (rc == 0) rc = wr_context_plan_disk(p, err);
     if (rc < 0) {
         if (options->memory_bytes == 0 && rc == WEIR_E_BUDGET) wr_err_prefix(err, rc, "budget %s", p->budget_origin);
         wr_err_prefix(err, rc, "%s", wr_file_label(path));
         goto fail;
     }
     if (options->draft[0] != '\0' && (rc = wr_draft_fit(p, in.draft_bytes + in.draft_bytes_per_position * p->plan.n_ctx, err)) < 0) goto fail;
-    p->n_saved = n_saved;
     wr_plan_fill_info(p);
     say_rounding(p);
     wr_plan_predict(p);
@@ -337,6 +341,7 @@ void weir_plan_close(weir_plan *p)
     if (p == NULL) return;
     weir_plan_close(p->draft);
     if (p->n_kv_given > 0) wr_store_close(&p->kv_given);
+    if (p->has_context) wr_kvfile_close(&p->context);
     wr_plan_free(&p->plan);
     wr_model_close(&p->model);
     wr_catalog_close(&p->catalog);

@@ -17,13 +17,18 @@ static const char *label_of(const struct wr_store *s) { return wr_file_label(s->
 
 /* ---- opening -------------------------------------------------------------------------- */
 
+/* By this name the file is opened a second time, and gets a name at its end. */
+static void own_path(char path[64], int fd) { snprintf(path, 64, "/proc/self/fd/%d", fd); }
+
 static int make_unnamed(const char *folder, bool *linkable, weir_err *err)
 {
     int fd;
 #ifdef O_TMPFILE
     do fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600); /* it holds what people wrote: for them alone */
     while (fd < 0 && errno == EINTR);
-    *linkable = fd >= 0;
+    char own[64];
+    own_path(own, fd);
+    *linkable = fd >= 0 && access(own, F_OK) == 0; /* it is not where /proc is not mounted: known now, and not when all is written */
     if (fd >= 0) return fd;
     if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL && errno != ENOENT)
         return wr_err_errno(err, WEIR_E_OPEN, errno, "cannot make a file in %s", wr_file_label(folder));
@@ -94,7 +99,7 @@ int wr_store_open_temporary(struct wr_store *out, const char *folder, enum weir_
     s.file.fd_buffered = make_unnamed(folder, &s.linkable, err);
     if (s.file.fd_buffered < 0) return s.file.fd_buffered;
     char again[64];
-    snprintf(again, sizeof again, "/proc/self/fd/%d", s.file.fd_buffered);
+    own_path(again, s.file.fd_buffered);
     return open_rest(out, &s, again, direct, err);
 }
 
@@ -119,7 +124,7 @@ int wr_store_link(struct wr_store *s, const char *path, weir_err *err)
 {
     char own[64];
     size_t n = strlen(path);
-    snprintf(own, sizeof own, "/proc/self/fd/%d", s->file.fd_buffered);
+    own_path(own, s->file.fd_buffered);
     int reason = !s->linkable ? EOPNOTSUPP : n >= sizeof s->file.path ? ENAMETOOLONG : 0;
     if (reason == 0 && linkat(AT_FDCWD, own, AT_FDCWD, path, AT_SYMLINK_FOLLOW) != 0) reason = errno;
     if (reason != 0) return wr_err_errno(err, WEIR_E_OPEN, reason, "cannot create %s", wr_file_label(path));

@@ -120,6 +120,9 @@ int wr_kv_open_spilled(struct wr_kv *, const struct wr_kv_config *, weir_err *);
 int wr_kv_adopt(struct wr_kv *, uint32_t n, weir_err *);
 /* Then, n < WR_TILE more, whose blocks lie elsewhere: `fill` brings each layer's, block_bytes long, to its place in memory. */
 int wr_kv_adopt_tail(struct wr_kv *, uint32_t n, int (*fill)(void *user, uint32_t layer, void *block, weir_err *), void *user, weir_err *);
+/* Forgets all positions; tiles below n_tiles are read from another base from now on, as wr_kv_config has it. Then wr_kv_adopt. Starts the threads and the
+ * engine that reads anew: where that fails, every further pass does. */
+int wr_kv_rebase(struct wr_kv *, const struct wr_file *base, const struct wr_kv_places *, uint32_t n_tiles, weir_err *);
 /* Positions from n on are forgotten, between passes; a pass that begins before the end does it by itself. Blocks that were written stay on disk until they
  * are written anew. */
 void wr_kv_truncate(struct wr_kv *, uint32_t n);

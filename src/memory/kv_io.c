@@ -258,4 +258,24 @@ void wr_kv_stop_threads(struct wr_kv_store *s)
     if (s->has_writer) pthread_join(s->writer, NULL);
     if (s->io != NULL) s->ops->close(s->io);
     s->io = NULL;
+    s->has_reader = s->has_writer = s->stop = false;
+}
+
+int wr_kv_rebase(struct wr_kv *kv, const struct wr_file *base, const struct wr_kv_places *places, uint32_t n_tiles, weir_err *err)
+{
+    struct wr_kv_store *s = kv->store;
+    wr_kv_truncate(kv, 0);
+    wr_kv_stop_threads(s); /* the engine knows the files that it was opened with */
+    s->files[1] = *base;
+    s->config.base = &s->files[1];
+    s->config.base_places = *places;
+    s->base_tiles = n_tiles;
+    s->write_failed = false;
+    s->reset = true; /* the reader begins behind the passes that there were, and not with the one that comes next */
+    int rc = wr_kv_start_threads(s, err);
+    if (rc == 0)
+        wr_kv_restart_reader(s);
+    else
+        wr_kv_stop_threads(s);
+    return rc;
 }

@@ -336,6 +336,7 @@ int wr_kv_begin(struct wr_kv *kv, uint32_t position, uint32_t n, weir_err *err)
 {
     struct wr_kv_store *s = kv->store;
     if (s == NULL) return 0;
+    if (!s->has_writer) return wr_err(err, WEIR_E_FAIL, "keys and values are neither read nor written any more: start again");
     if (position > s->n || (uint64_t)position + n > kv->n_positions)
         return wr_err(err, WEIR_E_FAIL, "a pass of %u rows at position %u, and %u are stored of %u", n, position, s->n, kv->n_positions);
     if (position < s->n) wr_kv_truncate(kv, position);

@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "memory/kvfile.h"
+#include "memory/kvfile_private.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 #include "base/crc32c.h"
+#include "base/error.h"
 
 #define VERSION 1
 #define PAGE WR_IO_ALIGN
@@ -51,11 +48,11 @@ static uint32_t seal(uint8_t *p, size_t n)
 }
 static bool is_sealed(const uint8_t *p, size_t n) { return get32(p + n - 4) == wr_crc32c(0, p, n - 4); }
 
-static const char *label_of(const struct wr_kvfile *f) { return wr_file_label(f->place != NULL ? f->place : f->store.file.path); }
+const char *wr_kvfile_label(const struct wr_kvfile *f) { return wr_file_label(f->place != NULL ? f->place : f->store.file.path); }
 
 static int damaged(const struct wr_kvfile *f, const char *what, weir_err *err)
 {
-    return wr_err(err, WEIR_E_FORMAT, "%s: %s; save the context again", label_of(f), what);
+    return wr_err(err, WEIR_E_FORMAT, "%s: %s; save the context again", wr_kvfile_label(f), what);
 }
 
 /* ---- header and table ------------------------------------------------------------------ */
@@ -96,21 +93,26 @@ static int read_header(struct wr_kvfile *f, uint8_t page[PAGE], weir_err *err)
     size_t n = file->bytes < PAGE ? (size_t)file->bytes : PAGE;
     int rc = wr_file_read(file, 0, page, n, err);
     if (rc < 0) return rc;
-    if (memcmp(page, magic, sizeof magic) != 0) return wr_err(err, WEIR_E_FORMAT, "%s: is no saved context", label_of(f));
+    if (memcmp(page, magic, sizeof magic) != 0) return wr_err(err, WEIR_E_FORMAT, "%s: is no saved context", wr_kvfile_label(f));
     if (n < PAGE) return damaged(f, "is truncated in its header", err);
     if (!is_sealed(page, PAGE)) return damaged(f, "the header is damaged", err);
     if (get32(page + 8) != VERSION || get32(page + 12) != PAGE)
-        return wr_err(err, WEIR_E_UNSUPPORTED, "%s: is a saved context of version %u, this weir reads version %d; save the context again", label_of(f),
+        return wr_err(err, WEIR_E_UNSUPPORTED, "%s: is a saved context of version %u, this weir reads version %d; save the context again", wr_kvfile_label(f),
             get32(page + 8), VERSION);
     numbers_of(a, &f->record_bytes, &table, &tile, number);
     for (int i = 0; i < N_NUMBERS; i++) *number[i] = get32(page + 16 + 4 * i);
     memcpy(a->arch, page + TEXT_AT, sizeof a->arch);
-    memcpy(a->model, page + TEXT_AT + sizeof a->arch, sizeof a->model);
+    const char *name = (const char *)page + TEXT_AT + sizeof a->arch;
+    bool ended = a->arch[sizeof a->arch - 1] == 0 && name[sizeof a->model - 1] == 0;
+    if (ended) wr_text_line(a->model, sizeof a->model, name); /* it is printed */
     /* The seal says that weir wrote this; what follows from the numbers is checked all the same, before it is used. */
     bool good = a->n_layer > 0 && a->n_layer <= MAX_LAYERS && a->block_bytes > 0 && a->block_bytes % PAGE == 0 && a->n_weights <= MAX_WEIGHTS &&
-                tile == WR_KVFILE_TILE && f->record_bytes == wr_kvfile_record_bytes(a->n_layer) && table == table_bytes_of(a->n_weights) &&
-                a->arch[sizeof a->arch - 1] == 0 && a->model[sizeof a->model - 1] == 0;
-    return good ? 0 : damaged(f, "the header's numbers do not fit each other", err);
+                tile == WR_KVFILE_TILE && f->record_bytes == wr_kvfile_record_bytes(a->n_layer) && table == table_bytes_of(a->n_weights) && ended;
+    if (!good) return damaged(f, "the header's numbers do not fit each other", err);
+    for (const char *c = a->arch; *c != 0; c++)
+        if (*c <= ' ' || *c > '~') return damaged(f, "the architecture's name in the header is no name", err);
+    wr_kvfile_lay_out(f);
+    return file->bytes >= f->data_start ? 0 : damaged(f, "is truncated before its first token", err); /* before memory is taken by its numbers */
 }
 
 static void entry_of(const struct wr_kvfile *f, uint32_t i, uint8_t entry[ENTRY_BYTES])
@@ -121,10 +123,15 @@ static void entry_of(const struct wr_kvfile *f, uint32_t i, uint8_t entry[ENTRY_
     put32(entry + 12, wr_crc32c(i, entry, 12)); /* and not at another's place */
 }
 
-static int take_memory(struct wr_kvfile *f, struct wr_ledger *ledger, weir_err *err)
+void wr_kvfile_lay_out(struct wr_kvfile *f)
 {
+    f->record_bytes = (uint32_t)wr_kvfile_record_bytes(f->about.n_layer);
     f->data_start = TABLE_AT + table_bytes_of(f->about.n_weights);
     f->group_bytes = (uint64_t)f->about.n_layer * f->about.block_bytes + f->record_bytes;
+}
+
+int wr_kvfile_take_memory(struct wr_kvfile *f, struct wr_ledger *ledger, weir_err *err)
+{
     f->record = wr_mem_alloc(ledger, WR_ACCOUNT_TEXT, f->record_bytes, err);
     f->weights = wr_mem_array(ledger, WR_ACCOUNT_TEXT, f->about.n_weights, sizeof *f->weights, err);
     return f->record != NULL && f->weights != NULL ? 0 : err != NULL ? err->code : WEIR_E_NOMEM;
@@ -145,7 +152,14 @@ static int read_table(struct wr_kvfile *f, uint8_t page[PAGE], weir_err *err)
 
 /* ---- state ----------------------------------------------------------------------------- */
 
-static uint64_t bytes_of(const struct wr_kvfile *f, uint32_t n_groups) { return f->data_start + (N_TAIL_PLACES + (uint64_t)n_groups) * f->group_bytes; }
+uint64_t wr_kvfile_end(const struct wr_kvfile *f, uint32_t n_full) { return f->data_start + (N_TAIL_PLACES + (uint64_t)n_full) * f->group_bytes; }
+
+uint64_t wr_kvfile_bytes(const struct wr_kvfile_about *about, uint32_t n_full)
+{
+    struct wr_kvfile f = {.about = *about};
+    wr_kvfile_lay_out(&f);
+    return wr_kvfile_end(&f, n_full);
+}
 
 static int write_state(struct wr_kvfile *f, const struct wr_kvfile_state *s, weir_err *err)
 {
@@ -161,21 +175,39 @@ static int write_state(struct wr_kvfile *f, const struct wr_kvfile_state *s, wei
     return wr_store_write(&f->store, STATE_AT, bytes, sizeof bytes, err);
 }
 
+int wr_kvfile_write_first(struct wr_kvfile *f, weir_err *err)
+{
+    uint8_t page[PAGE];
+    f->next = (struct wr_kvfile_state){.last = write_header(f, page)};
+    int rc = wr_store_write(&f->store, 0, page, PAGE, err);
+    if (rc == 0) rc = write_state(f, &f->next, err);
+    for (uint64_t at = 0; rc == 0 && at < table_bytes_of(f->about.n_weights); at += PAGE) {
+        memset(page, 0, PAGE);
+        for (uint64_t k = 0; k < PAGE / ENTRY_BYTES && at / ENTRY_BYTES + k < f->about.n_weights; k++)
+            entry_of(f, (uint32_t)(at / ENTRY_BYTES + k), page + k * ENTRY_BYTES);
+        rc = wr_store_write(&f->store, TABLE_AT + at, page, PAGE, err);
+    }
+    if (rc == 0) rc = wr_store_cut(&f->store, wr_kvfile_end(f, 0), err);
+    if (rc == 0) rc = wr_store_sync(&f->store, err);
+    f->saved = f->next;
+    return rc;
+}
+
 static int read_state(struct wr_kvfile *f, weir_err *err)
 {
     struct wr_kvfile_state *s = &f->saved;
     uint8_t bytes[STATE_BYTES];
-    uint64_t room = f->store.file.bytes;
-    if (room < f->data_start) return damaged(f, "is truncated before its first token", err);
+    const uint64_t n_places = (f->store.file.bytes - f->data_start) / f->group_bytes;
     int rc = wr_file_read(&f->store.file, STATE_AT, bytes, sizeof bytes, err);
     if (rc < 0) return rc;
     if (!is_sealed(bytes, sizeof bytes) || get32(bytes) != STATE_MAGIC) return damaged(f, "the state is damaged", err);
     *s = (struct wr_kvfile_state){get64(bytes + 8), get32(bytes + 16), get32(bytes + 20), get32(bytes + 24), get32(bytes + 28), get32(bytes + 32)};
     if (s->n_tail >= WR_KVFILE_TILE || s->tail_place >= N_TAIL_PLACES || s->n_full > INT32_MAX / WR_KVFILE_TILE - 1)
         return damaged(f, "the state's numbers do not fit each other", err);
-    if (wr_kvfile_tokens(s) > 0 && bytes_of(f, s->n_full) > room)
-        return wr_err(err, WEIR_E_FORMAT, "%s: is truncated: its %llu tokens need %llu bytes, it has %llu; save the context again", label_of(f),
-            (unsigned long long)wr_kvfile_tokens(s), (unsigned long long)bytes_of(f, s->n_full), (unsigned long long)room);
+    if (wr_kvfile_tokens(s) > 0 && N_TAIL_PLACES + (uint64_t)s->n_full > n_places)
+        return wr_err(err, WEIR_E_FORMAT, "%s: is truncated: its %llu tokens need %llu places of %llu bytes, and %llu are there; save the context again",
+            wr_kvfile_label(f), (unsigned long long)wr_kvfile_tokens(s), N_TAIL_PLACES + (unsigned long long)s->n_full, (unsigned long long)f->group_bytes,
+            (unsigned long long)n_places);
     f->next = *s;
     return 0;
 }
@@ -185,12 +217,12 @@ static int read_state(struct wr_kvfile *f, weir_err *err)
 #define LOCK_WAIT_MS 2000
 
 /* What a process that was killed had given to io_uring keeps its lock for some milliseconds after its end, so that one refusal is not taken at its word. */
-static int lock(struct wr_kvfile *f, bool alone, weir_err *err)
+int wr_kvfile_lock(struct wr_kvfile *f, bool alone, weir_err *err)
 {
     for (int ms = 0; flock(f->store.file.fd_buffered, (alone ? LOCK_EX : LOCK_SH) | LOCK_NB) != 0 && errno == EWOULDBLOCK;
          ms += 10) { /* some file systems have no locks */
         if (ms >= LOCK_WAIT_MS)
-            return wr_err(err, WEIR_E_OPEN, "%s: another process %s; wait for its end or use a copy", label_of(f), alone ? "uses it" : "writes to it");
+            return wr_err(err, WEIR_E_OPEN, "%s: another process %s; wait for its end or use a copy", wr_kvfile_label(f), alone ? "uses it" : "writes to it");
         nanosleep(&(struct timespec){0, 10000000}, NULL);
     }
     return 0;
@@ -203,9 +235,9 @@ int wr_kvfile_open(
     uint8_t page[PAGE];
     int rc = writable ? wr_store_open_named(&f.store, path, false, direct, log, err) : wr_file_open(&f.store.file, path, direct, log, err);
     if (rc < 0) return rc;
-    rc = lock(&f, writable, err);
+    rc = wr_kvfile_lock(&f, writable, err);
     if (rc == 0) rc = read_header(&f, page, err);
-    if (rc == 0) rc = take_memory(&f, ledger, err);
+    if (rc == 0) rc = wr_kvfile_take_memory(&f, ledger, err);
     if (rc == 0) rc = read_state(&f, err);
     if (rc == 0) rc = read_table(&f, page, err);
     if (rc < 0)
@@ -214,8 +246,6 @@ int wr_kvfile_open(
         *out = f;
     return rc;
 }
-
-/* ---- a new file ------------------------------------------------------------------------ */
 
 bool wr_kvfile_is(const char *path)
 {
@@ -226,164 +256,12 @@ bool wr_kvfile_is(const char *path)
     return is;
 }
 
-/* Whether something is there, and whether it may be replaced. */
-static int look(const char *path, bool *there, weir_err *err)
-{
-    struct stat st;
-    *there = false;
-    if (stat(path, &st) != 0) {
-        if (errno == ENOENT && lstat(path, &st) != 0) return 0;
-        return wr_err_errno(err, WEIR_E_OPEN, errno, "cannot write %s", wr_file_label(path));
-    }
-    *there = true;
-    return S_ISREG(st.st_mode) && wr_kvfile_is(path)
-               ? 0
-               : wr_err(err, WEIR_E_OPEN, "%s: is there and is no saved context; choose another name", wr_file_label(path));
-}
-
-static size_t folder_bytes(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash == NULL ? 0 : slash == path ? 1 : (size_t)(slash - path);
-}
-
-static void part_name(char *part, size_t room, const char *folder, unsigned i)
-{
-    snprintf(part, room, "%s%s.weir-%ld-%u.part", folder, *folder == '\0' || strcmp(folder, "/") == 0 ? "" : "/", (long)getpid(), i);
-}
-
-/* A name of its own for the file, where it has none. */
-static int take_part_name(struct wr_kvfile *f, const char *folder, bool create, enum weir_direct direct, const struct wr_log *log, weir_err *err)
-{
-    int rc = WEIR_E_OPEN;
-    for (unsigned i = 0; rc < 0 && i < 100; i++) {
-        part_name(f->part, PATH_MAX, folder, i);
-        rc = create ? wr_store_open_named(&f->store, f->part, true, direct, log, err) : wr_store_link(&f->store, f->part, err);
-        if (rc < 0 && access(f->part, F_OK) != 0) break;
-    }
-    if (rc < 0) f->part[0] = '\0';
-    return rc;
-}
-
-/* The folder, so that a name in it survives a power cut too; some file systems cannot, which is no failure of the file. */
-static void sync_folder(const char *folder)
-{
-    int fd = open(*folder != '\0' ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return;
-    (void)fsync(fd);
-    close(fd);
-}
-
-static int begin_file(struct wr_kvfile *f, weir_err *err)
-{
-    uint8_t page[PAGE];
-    f->next = (struct wr_kvfile_state){.last = write_header(f, page)};
-    int rc = wr_store_write(&f->store, 0, page, PAGE, err);
-    if (rc == 0) rc = write_state(f, &f->next, err);
-    for (uint64_t at = 0; rc == 0 && at < table_bytes_of(f->about.n_weights); at += PAGE) {
-        memset(page, 0, PAGE);
-        for (uint64_t k = 0; k < PAGE / ENTRY_BYTES && at / ENTRY_BYTES + k < f->about.n_weights; k++)
-            entry_of(f, (uint32_t)(at / ENTRY_BYTES + k), page + k * ENTRY_BYTES);
-        rc = wr_store_write(&f->store, TABLE_AT + at, page, PAGE, err);
-    }
-    if (rc == 0) rc = wr_store_cut(&f->store, bytes_of(f, 0), err);
-    if (rc == 0) rc = wr_store_sync(&f->store, err);
-    f->saved = f->next;
-    return rc;
-}
-
-int wr_kvfile_create(struct wr_kvfile *out, const char *path, const struct wr_kvfile_about *about, const struct wr_kvfile_weight *weights,
-    enum weir_direct direct, struct wr_ledger *ledger, const struct wr_log *log, weir_err *err)
-{
-    struct wr_kvfile f = {.store.file = {.fd_direct = -1, .fd_buffered = -1}, .about = *about, .writable = true};
-    char target[PATH_MAX];
-    bool there;
-    struct stat st;
-    int rc = look(path, &there, err);
-    if (rc < 0) return rc;
-    if (there && lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && realpath(path, target) != NULL) path = target; /* the link stays */
-    const bool has_mode = there && stat(path, &st) == 0;
-    if (strlen(path) + 64 > PATH_MAX) return wr_err_errno(err, WEIR_E_OPEN, ENAMETOOLONG, "cannot create %s", wr_file_label(path));
-    f.pending = true;
-    f.replaces = there;
-    f.record_bytes = (uint32_t)wr_kvfile_record_bytes(about->n_layer);
-    char folder[PATH_MAX];
-    size_t n = folder_bytes(path);
-    memcpy(folder, path, n);
-    folder[n] = '\0';
-    f.place = wr_mem_strdup(ledger, WR_ACCOUNT_TEXT, path, err);
-    f.part = wr_mem_alloc(ledger, WR_ACCOUNT_TEXT, PATH_MAX, err);
-    rc = f.place != NULL && f.part != NULL ? take_memory(&f, ledger, err) : WEIR_E_NOMEM;
-    if (rc < 0) goto fail;
-    for (uint32_t i = 0; i < about->n_weights; i++) f.weights[i].id = weights[i].id;
-    rc = wr_store_open_temporary(&f.store, *folder != '\0' ? folder : ".", direct, log, err);
-    if (rc == 0 && !f.store.linkable) {
-        wr_store_close(&f.store);
-        rc = take_part_name(&f, folder, true, direct, log, err);
-    }
-    if (rc < 0) wr_err_prefix(err, rc, "%s", wr_file_label(path));
-    if (rc == 0 && has_mode) (void)!fchmod(f.store.file.fd_buffered, st.st_mode & 0777); /* who may read the one that it replaces */
-    if (rc == 0) snprintf(f.store.file.path, sizeof f.store.file.path, "%s", path); /* for messages: where it will be */
-    if (rc == 0) rc = begin_file(&f, err);
-    if (rc == 0) (void)lock(&f, true, NULL);
-    if (rc < 0) goto fail;
-    *out = f;
-    return 0;
-fail:
-    wr_kvfile_close(&f);
-    return rc;
-}
-
-/* Never over a file that came meanwhile. FAT and some others have no links: there a rename right after a look is the most that can be had. */
-static int link_or_rename(const char *part, const char *place)
-{
-    struct stat st;
-    if (link(part, place) == 0) return 0;
-    if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS && errno != EMLINK) return -1;
-    if (lstat(place, &st) == 0) {
-        errno = EEXIST;
-        return -1;
-    }
-    return rename(part, place);
-}
-
-static int put_in_place(struct wr_kvfile *f, weir_err *err)
-{
-    char folder[PATH_MAX];
-    size_t n = folder_bytes(f->place);
-    int rc = 0;
-    memcpy(folder, f->place, n);
-    folder[n] = '\0';
-    if (f->store.linkable && !f->replaces) {
-        rc = wr_store_link(&f->store, f->place, err);
-    } else {
-        if (f->store.linkable) rc = take_part_name(f, folder, false, WEIR_DIRECT_AUTO, NULL, err);
-        if (rc == 0 && (f->replaces ? rename(f->part, f->place) : link_or_rename(f->part, f->place)) != 0)
-            rc = wr_err_errno(err, WEIR_E_WRITE, errno, "%s: cannot put the file there", label_of(f));
-        if (f->part[0] != '\0' && !(f->replaces && rc == 0)) unlink(f->part);
-        f->part[0] = '\0';
-    }
-    if (rc < 0) return rc;
-    f->pending = false;
-    sync_folder(folder);
-    return 0;
-}
-
-int wr_kvfile_finish(struct wr_kvfile *f, weir_err *err)
-{
-    int rc = f->broken ? wr_err(err, WEIR_E_WRITE, "%s: the disk lost what was written", label_of(f)) : 0;
-    if (rc == 0) rc = wr_store_cut(&f->store, bytes_of(f, f->saved.n_full), err);
-    if (rc == 0) rc = wr_store_sync(&f->store, err);
-    if (rc == 0 && f->pending) rc = put_in_place(f, err);
-    return rc;
-}
-
 void wr_kvfile_close(struct wr_kvfile *f)
 {
     if (f->record == NULL && f->place == NULL && f->store.file.fd_buffered <= 0) return;
     if (f->part != NULL && f->part[0] != '\0') unlink(f->part);
     if (f->writable && !f->pending && f->saved.generation > 0)
-        (void)wr_store_cut(&f->store, bytes_of(f, f->saved.n_full), NULL);               /* what was reserved and not used */
+        (void)wr_store_cut(&f->store, wr_kvfile_end(f, f->saved.n_full), NULL);          /* what was reserved and not used */
     if (f->store.file.fd_buffered >= 0) (void)flock(f->store.file.fd_buffered, LOCK_UN); /* io_uring may hold the file a little longer */
     wr_store_close(&f->store);
     wr_mem_free(f->record);
@@ -391,44 +269,6 @@ void wr_kvfile_close(struct wr_kvfile *f)
     wr_mem_free(f->place);
     wr_mem_free(f->part);
     *f = (struct wr_kvfile){.store.file = {.fd_direct = -1, .fd_buffered = -1}};
-}
-
-/* ---- comparing ------------------------------------------------------------------------- */
-
-static int differs(const struct wr_kvfile *f, const char *what, uint32_t has, uint32_t wants, const char *next, weir_err *err)
-{
-    return wr_err(err, WEIR_E_MISMATCH, "%s: was saved with %s %u, and this is %u; %s", label_of(f), what, has, wants, next);
-}
-
-int wr_kvfile_match(const struct wr_kvfile *f, const struct wr_kvfile_about *mine, const struct wr_kvfile_weight *weights, weir_err *err)
-{
-    const struct wr_kvfile_about *a = &f->about;
-    const char *again = "evaluate the text again", *model = "it belongs to another model";
-    if (strcmp(a->arch, mine->arch) != 0)
-        return wr_err(err, WEIR_E_MISMATCH, "%s: is of a model of architecture %s (%s), and this is one of %s", label_of(f), a->arch, a->model, mine->arch);
-    if (a->numerics != mine->numerics) return differs(f, "numerics", a->numerics, mine->numerics, again, err);
-    const struct {
-        const char *what;
-        uint32_t has, wants;
-    } shape[] = {{"layers:", a->n_layer, mine->n_layer}, {"heads of keys and values:", a->n_head_kv, mine->n_head_kv},
-        {"dimensions of a head:", a->head_dim, mine->head_dim}, {"a trained context of", a->n_ctx_trained, mine->n_ctx_trained},
-        {"a vocabulary of", a->n_vocab, mine->n_vocab}, {"tensors:", a->n_weights, mine->n_weights}};
-    for (size_t i = 0; i < sizeof shape / sizeof *shape; i++)
-        if (shape[i].has != shape[i].wants) return differs(f, shape[i].what, shape[i].has, shape[i].wants, model, err);
-    if (a->kv_type != mine->kv_type || a->block_bytes != mine->block_bytes)
-        return differs(f, "KV type number", a->kv_type, mine->kv_type, "give the same --kv", err);
-    if (a->precise != mine->precise)
-        return wr_err(
-            err, WEIR_E_MISMATCH, "%s: was saved %s --precise; run %s it", label_of(f), a->precise ? "with" : "without", a->precise ? "with" : "without");
-    if (a->tokenizer != mine->tokenizer)
-        return wr_err(err, WEIR_E_MISMATCH, "%s: was saved with another tokenizer (model %s); use that model", label_of(f), a->model);
-    if (a->graph != mine->graph)
-        return wr_err(err, WEIR_E_MISMATCH, "%s: was saved with other settings of RoPE, window or norms (model %s); use that model", label_of(f), a->model);
-    for (uint32_t i = 0; i < a->n_weights; i++)
-        if (f->weights[i].id != weights[i].id)
-            return wr_err(err, WEIR_E_MISMATCH, "%s: tensor %u has another name, type or shape in the model that it was saved with (%s); use that model",
-                label_of(f), i, a->model);
-    return 0;
 }
 
 /* ---- groups ---------------------------------------------------------------------------- */
@@ -449,20 +289,23 @@ static int read_record(struct wr_kvfile *f, uint64_t offset, uint32_t tile, uint
     int rc = wr_file_read(&f->store.file, offset, f->record, f->record_bytes, err);
     if (rc < 0) return rc;
     if (is_sealed(r, f->record_bytes) && get32(r) == GROUP_MAGIC && get32(r + 4) == tile && get32(r + 8) == n && get32(r + 12) == previous) return 0;
-    return wr_err(err, WEIR_E_FORMAT, "%s: the record of tokens %u to %u is damaged; save the context again", label_of(f), tile * WR_KVFILE_TILE,
+    return wr_err(err, WEIR_E_FORMAT, "%s: the record of tokens %u to %u is damaged; save the context again", wr_kvfile_label(f), tile * WR_KVFILE_TILE,
         tile * WR_KVFILE_TILE + n - 1);
 }
 
 static uint32_t record_crc(const struct wr_kvfile *f) { return get32(f->record + f->record_bytes - 4); }
 
-int wr_kvfile_records(struct wr_kvfile *f, int32_t *ids, uint32_t *rows, uint32_t *blocks, weir_err *err)
+/* Group t: its record lies in f->record when `fn` is called. */
+typedef int group_fn(void *user, struct wr_kvfile *f, uint32_t t, uint32_t n, weir_err *err);
+
+static int each_group(struct wr_kvfile *f, group_fn *fn, void *user, weir_err *err)
 {
     const struct wr_kvfile_state *s = &f->saved;
-    uint32_t n_layer = f->about.n_layer, n_groups = wr_kvfile_groups(s), previous, header_crc;
-    uint8_t page[4];
-    int rc = wr_file_read(&f->store.file, PAGE - 4, page, 4, err);
+    uint32_t n_layer = f->about.n_layer, n_groups = wr_kvfile_groups(s), previous;
+    uint8_t crc[4];
+    int rc = wr_file_read(&f->store.file, PAGE - 4, crc, 4, err);
     if (rc < 0) return rc;
-    previous = header_crc = get32(page);
+    previous = get32(crc);
     for (uint32_t t = 0; t < n_groups; t++) {
         bool tail = t == s->n_full;
         uint32_t n = tail ? s->n_tail : WR_KVFILE_TILE;
@@ -474,20 +317,68 @@ int wr_kvfile_records(struct wr_kvfile *f, int32_t *ids, uint32_t *rows, uint32_
         if (rc < 0) return rc;
         if (tail && record_crc(f) != s->tail) return damaged(f, "the last record is not the one that the state names", err);
         if (!tail) previous = record_crc(f);
-        for (uint32_t i = 0; i < n; i++) {
-            uint32_t id = get32(f->record + IDS_AT + 4 * i);
-            if (id >= f->about.n_vocab) return damaged(f, "a token is outside the vocabulary", err);
-            if (ids != NULL) ids[(uint64_t)t * WR_KVFILE_TILE + i] = (int32_t)id;
-        }
-        if (rows != NULL) rows[t] = get32(f->record + 16);
-        for (uint32_t il = 0; blocks != NULL && il < n_layer; il++) blocks[(uint64_t)t * n_layer + il] = get32(f->record + BLOCKS_AT + 4 * il);
+        for (uint32_t i = 0; i < n; i++)
+            if (get32(f->record + IDS_AT + 4 * i) >= f->about.n_vocab) return damaged(f, "a token is outside the vocabulary", err);
+        rc = fn(user, f, t, n, err);
+        if (rc < 0) return rc;
     }
     return previous == s->last ? 0 : damaged(f, "the last full record is not the one that the state names", err);
 }
 
+struct records {
+    int32_t *ids;
+    uint32_t *rows, *blocks;
+};
+
+static int take_record(void *user, struct wr_kvfile *f, uint32_t t, uint32_t n, weir_err *err)
+{
+    const struct records *to = user;
+    const uint32_t n_layer = f->about.n_layer;
+    for (uint32_t i = 0; to->ids != NULL && i < n; i++) to->ids[(uint64_t)t * WR_KVFILE_TILE + i] = (int32_t)get32(f->record + IDS_AT + 4 * i);
+    if (to->rows != NULL) to->rows[t] = get32(f->record + 16);
+    for (uint32_t il = 0; to->blocks != NULL && il < n_layer; il++) to->blocks[(uint64_t)t * n_layer + il] = get32(f->record + BLOCKS_AT + 4 * il);
+    return 0;
+}
+
+int wr_kvfile_records(struct wr_kvfile *f, int32_t *ids, uint32_t *rows, uint32_t *blocks, weir_err *err)
+{
+    return each_group(f, take_record, &(struct records){ids, rows, blocks}, err);
+}
+
+struct check {
+    int (*before)(void *user, uint64_t done, uint64_t all, weir_err *);
+    void *user;
+};
+
+/* In pieces: how long a block is, the file says. */
+static int check_group(void *user, struct wr_kvfile *f, uint32_t t, uint32_t n, weir_err *err)
+{
+    const struct check *check = user;
+    const bool tail = t == f->saved.n_full;
+    uint8_t piece[4 * PAGE];
+    for (uint32_t il = 0; il < f->about.n_layer; il++) {
+        const uint64_t at = tail ? wr_kvfile_tail_block(f, il) : wr_kvfile_block(f, t, il);
+        uint32_t crc = 0;
+        int rc = check->before(check->user, t * f->group_bytes + (uint64_t)il * f->about.block_bytes, wr_kvfile_groups(&f->saved) * f->group_bytes, err);
+        for (uint64_t done = 0, step; rc == 0 && done < f->about.block_bytes; done += step) {
+            step = f->about.block_bytes - done < sizeof piece ? f->about.block_bytes - done : sizeof piece;
+            rc = wr_file_read(&f->store.file, at + done, piece, step, err);
+            if (rc == 0) crc = wr_crc32c(crc, piece, step);
+        }
+        if (rc < 0) return rc;
+        if (crc != get32(f->record + BLOCKS_AT + 4 * il)) return wr_kvfile_damaged(f, t, il, err);
+    }
+    return 0;
+}
+
+int wr_kvfile_check(struct wr_kvfile *f, int (*before)(void *user, uint64_t done, uint64_t all, weir_err *), void *user, weir_err *err)
+{
+    return each_group(f, check_group, &(struct check){before, user}, err);
+}
+
 int wr_kvfile_damaged(const struct wr_kvfile *f, uint32_t tile, uint32_t layer, weir_err *err)
 {
-    return wr_err(err, WEIR_E_FORMAT, "%s: keys and values of tokens %u to %u in layer %u are damaged; save the context again", label_of(f),
+    return wr_err(err, WEIR_E_FORMAT, "%s: keys and values of tokens %u to %u in layer %u are damaged; save the context again", wr_kvfile_label(f),
         tile * WR_KVFILE_TILE, tile * WR_KVFILE_TILE + WR_KVFILE_TILE - 1, layer);
 }
 
@@ -498,7 +389,7 @@ int wr_kvfile_read_block(const struct wr_kvfile *f, uint32_t tile, uint32_t laye
     return wr_crc32c(0, block, f->about.block_bytes) == crc ? 0 : wr_kvfile_damaged(f, tile, layer, err);
 }
 
-int wr_kvfile_reserve(struct wr_kvfile *f, uint32_t n_groups, weir_err *err) { return wr_store_reserve(&f->store, bytes_of(f, n_groups), err); }
+int wr_kvfile_reserve(struct wr_kvfile *f, uint32_t n_groups, weir_err *err) { return wr_store_reserve(&f->store, wr_kvfile_end(f, n_groups), err); }
 
 int wr_kvfile_put(struct wr_kvfile *f, const int32_t *ids, uint32_t n, uint32_t rows, const uint32_t *blocks, weir_err *err)
 {
@@ -545,7 +436,7 @@ int wr_kvfile_truncate(struct wr_kvfile *f, uint32_t n_full, weir_err *err)
 int wr_kvfile_commit(struct wr_kvfile *f, weir_err *err)
 {
     struct wr_kvfile_state *s = &f->next;
-    if (f->broken) return wr_err(err, WEIR_E_WRITE, "%s: the disk lost what was written; save the context under another name", label_of(f));
+    if (f->broken) return wr_err(err, WEIR_E_WRITE, "%s: the disk lost what was written; save the context under another name", wr_kvfile_label(f));
     int rc = wr_store_sync(&f->store, err);
     if (rc == 0) {
         s->generation = f->saved.generation + 1;
@@ -553,7 +444,7 @@ int wr_kvfile_commit(struct wr_kvfile *f, weir_err *err)
         if (rc < 0) return rc; /* the old state is there still: a write of one sector takes place or not */
         f->saved = *s;
         rc = wr_store_sync(&f->store, err);
-        if (rc == 0 && f->pending && !f->replaces && wr_kvfile_tokens(s) > 0) return put_in_place(f, err);
+        if (rc == 0 && f->pending && !f->replaces && wr_kvfile_tokens(s) > 0) return wr_kvfile_put_in_place(f, err);
     }
     if (rc < 0) f->broken = true; /* the system drops what it could not write and does not say what */
     return rc;

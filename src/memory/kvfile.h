@@ -71,6 +71,8 @@ void wr_kvfile_close(struct wr_kvfile *);
 
 /* 0, or WEIR_E_MISMATCH: the first difference that would make the keys and values another model's. Weights are compared by their ids. */
 int wr_kvfile_match(const struct wr_kvfile *, const struct wr_kvfile_about *, const struct wr_kvfile_weight *, weir_err *);
+/* The same of the tokenizer alone, whose crc may be known later than the rest. */
+int wr_kvfile_match_tokenizer(const struct wr_kvfile *, uint32_t crc, weir_err *);
 
 static inline uint64_t wr_kvfile_tokens(const struct wr_kvfile_state *s) { return (uint64_t)s->n_full * WR_KVFILE_TILE + s->n_tail; }
 /* Groups, the tail's included. */
@@ -80,6 +82,9 @@ static inline uint32_t wr_kvfile_groups(const struct wr_kvfile_state *s) { retur
  * WEIR_E_FORMAT names the group that is damaged. */
 int wr_kvfile_records(struct wr_kvfile *, int32_t *ids, uint32_t *rows, uint32_t *blocks, weir_err *);
 
+/* The same and all blocks, in a few KiB of memory whatever the file's numbers are. `before` is called before each block, and ends it by another value than 0. */
+int wr_kvfile_check(struct wr_kvfile *, int (*before)(void *user, uint64_t done, uint64_t all, weir_err *), void *user, weir_err *);
+
 /* Where the block of a layer lies: of a full group; of the saved tail; of the tail that is written next. */
 uint64_t wr_kvfile_block(const struct wr_kvfile *, uint32_t tile, uint32_t layer);
 uint64_t wr_kvfile_tail_block(const struct wr_kvfile *, uint32_t layer);
@@ -88,6 +93,8 @@ uint64_t wr_kvfile_next_tail_block(const struct wr_kvfile *, uint32_t layer);
 int wr_kvfile_read_block(const struct wr_kvfile *, uint32_t tile, uint32_t layer, uint64_t offset, void *block, uint32_t crc, weir_err *);
 int wr_kvfile_damaged(const struct wr_kvfile *, uint32_t tile, uint32_t layer, weir_err *);
 
+/* Bytes of a file of so many full groups. */
+uint64_t wr_kvfile_bytes(const struct wr_kvfile_about *, uint32_t n_full);
 /* Takes the room for the full groups before `n_groups`. */
 int wr_kvfile_reserve(struct wr_kvfile *, uint32_t n_groups, weir_err *);
 /* Behind the blocks of group next.n_full, which were written: its record. n < 256: as the tail, whose blocks lie at _next_tail_block. `rows`: crc of
