@@ -381,31 +381,34 @@ def write_ids(folder, ids):
     return folder / "ids.json"
 
 
+TEMPLATE = "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+
+
+def talk(terminal, words, lines):  # noqa: F811
+    one = terminal(*words)
+    one.expect_prompt()
+    for line, word in lines:
+        one.type(line.encode() + b"\r")
+        if word:
+            one.expect(word.encode())
+        one.expect_prompt()
+    one.type(b"/bye\r")
+    assert one.end() == 0
+    return one
+
+
 def test_chat(folder, terminal):
     """/save and /load: the conversation goes on in another process without being evaluated again, and what it says is what one process says."""
-    template = "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
-    model = tiny_model.write(folder / "chat.gguf", "Q8_0", template=template)
+    model = tiny_model.write(folder / "chat.gguf", "Q8_0", template=TEMPLATE)
     path = folder / "chat.kv"
     flags = ["--temp", 0, "-n", 12, "--ignore-eos"]
-
-    def talk(lines):
-        one = terminal("chat", model, *flags)
-        one.expect_prompt()
-        for line, word in lines:
-            one.type(line.encode() + b"\r")
-            if word:
-                one.expect(word.encode())
-            one.expect_prompt()
-        one.type(b"/bye\r")
-        assert one.end() == 0
-        return one
-
-    talk([(f"tell me a story {'x ' * 40}", ""), (f"/save {path}", "are saved")])
+    how = ["chat", model, *flags]
+    talk(terminal, how, [(f"tell me a story {'x ' * 40}", ""), (f"/save {path}", "are saved")])
     file = context_file.ContextFile(path)
     file.check()
     words = "".join(tiny_model.tokens()[i] for i in file.ids)
     assert words.startswith("[user]tell") and words.endswith("Ċ") and "[assistant]" in words
-    talk([(f"/load {path}", f"{len(file.ids)} tokens from"), ("and then?", ""), (f"/load {folder / 'absent.kv'}", "cannot open"), ("/save", "name the file"),
+    talk(terminal, how, [(f"/load {path}", f"{len(file.ids)} tokens from"), ("and then?", ""), (f"/load {folder / 'absent.kv'}", "cannot open"), ("/save", "name the file"),
           (f"/save {folder / 'on.kv'}", "are saved")])
     on = context_file.ContextFile(folder / "on.kv")
     assert on.ids[:len(file.ids)] == file.ids

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a saved context by docs/CONTEXT_FILE.md and nothing else; raises ValueError where it does not hold what that says.
+"""Reads and writes saved contexts by docs/CONTEXT_FILE.md and nothing else; reading raises ValueError where a file does not hold what that says.
 
-As a program: context_file.py FILE prints what is in it.
+As a program: context_file.py FILE prints what is in it; context_file.py --corpus FOLDER writes the seeds of the fuzz target.
 """
+import io
+import os
 import struct
 import sys
 
@@ -145,7 +147,81 @@ class ContextFile:
         return (np.concatenate(part, axis=1)[:, :len(self.ids)] for part in (keys, values))
 
 
+def seal(data):
+    return data[:-4] + struct.pack("<I", crc32c(data[:-4]))
+
+
+def last_crc(data):
+    return struct.unpack("<I", data[-4:])[0]
+
+
+def page(n):
+    return -(-n // 4096) * 4096
+
+
+def pieces(ids, n_layer=1, block_bytes=4096, n_weights=3, tail_place=0, commits=1, version=1, **about):
+    """A file with these tokens, whose blocks are a pattern, and of no model, as a list of (offset, bytes) with zeros between them; the crcs of blocks of more
+    than 1 MiB are made up. `about`: other numbers and names of the header."""
+    a = {"numerics": 2, "kv_type": 0, "precise": 0, "n_layer": n_layer, "n_head_kv": 1, "head_dim": 4, "tile": 256, "block_bytes": block_bytes,
+         "record_bytes": page(1060 + 4 * n_layer), "n_ctx_trained": 4096, "n_vocab": 1000, "n_weights": n_weights, "table_bytes": page(16 * n_weights),
+         "tokenizer": 7, "graph": 8, "arch": b"llama", "model": b"some.gguf", **about}
+    arch, model = a.pop("arch"), a.pop("model")
+    header = seal(b"\x89WKV\r\n\x1a\n" + struct.pack("<17I", version, 4096, *a.values()) + bytes(20) + arch.ljust(32, b"\0") + model.ljust(128, b"\0") + bytes(3840))
+    entries = [struct.pack("<3I", 77 * i, i % 2, 99 * i * (i % 2)) for i in range(n_weights)]
+    table = b"".join(entry + struct.pack("<I", crc32c(entry, i)) for i, entry in enumerate(entries)).ljust(a["table_bytes"], b"\0")
+    n_full, n_tail = divmod(len(ids), 256)
+    start, group = 8192 + a["table_bytes"], n_layer * block_bytes + a["record_bytes"]
+    last, tail, groups = last_crc(header), 0, []
+    for t in range(n_full + (n_tail > 0)):
+        here = ids[256 * t:256 * t + 256]
+        crcs = [crc32c(bytes([t, il]).ljust(block_bytes, b"\0")) if block_bytes <= 1 << 20 else 5 for il in range(n_layer)]
+        record = struct.pack("<4s4I", b"WGRP", t, len(here), last, 5 * t).ljust(32, b"\0") + struct.pack(f"<{len(here)}I", *here).ljust(1024, b"\0")
+        record = seal((record + struct.pack(f"<{n_layer}I", *crcs)).ljust(a["record_bytes"], b"\0"))
+        at = start + (2 + t if t < n_full else tail_place) * group
+        groups += [(at + il * block_bytes, bytes([t, il])) for il in range(n_layer)] + [(at + n_layer * block_bytes, record)]
+        if t < n_full:
+            last = last_crc(record)
+        else:
+            tail = last_crc(record)
+    state = seal(struct.pack("<4sIQ5I", b"WKST", 0, commits, n_full, n_tail, tail_place, last, tail).ljust(64, b"\0"))
+    end = start + (2 + n_full) * group
+    return [(end - 1, b"\0"), (0, header), (4096, state), (8192, table), *groups]  # the end first: a record may reach it
+
+
+def write(*args, **how):
+    """The bytes of such a file."""
+    file = io.BytesIO()
+    for at, data in pieces(*args, **how):
+        file.seek(at)
+        file.write(data)
+    return file.getvalue()
+
+
+# Of the fuzz target's first byte: what is sealed again after a change.
+MEND = {"nothing": 0, "header": 1, "table": 2, "records": 4, "blocks": 8, "state": 16, "all": 31}
+
+
+def seeds():
+    ids = [3 * i % 1000 for i in range(600)]
+    for mend, flags in MEND.items():
+        yield f"tail-{mend}", flags, write(ids[:40])
+    yield "full", 31, write(ids[:256])
+    yield "full-and-tail", 31, write(ids[:300], tail_place=1)
+    yield "layers", 31, write(ids[:270], n_layer=2, n_weights=0)
+    yield "empty", 31, write([])
+    yield "large-block", 1, write([])[:44] + struct.pack("<I", 0xFFFFF000) + write([])[48:]
+    yield "many-layers", 1, write([])[:28] + struct.pack("<I", 65536) + write([])[32:]
+    yield "version", 1, write(ids[:5], version=2)
+    yield "names", 1, write(ids[:5], arch=b"\xff\xfe\x1b[2J", model=b"\x1b]0;x\x07\xc3")
+    yield "cut", 31, write(ids[:600])[:-5000]
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "--corpus":
+        for name, flags, data in seeds():
+            with open(os.path.join(sys.argv[2], name), "wb") as file:
+                file.write(bytes([flags]) + data)
+        sys.exit()
     context = ContextFile(sys.argv[1])
     context.check()
     print(context.about, len(context.ids), "tokens,", context.commits, "commits")
