@@ -53,7 +53,7 @@ static void mend(uint8_t *file, size_t size, int which)
         put(file + 8192 + 16 * i + 12, wr_crc32c(i, file + 8192 + 16 * i, 12));
     const uint64_t start = 8192 + (uint64_t)get(file + 64), group = (uint64_t)get(file + 28) * get(file + 44) + get(file + 48);
     uint32_t previous = get(file + 4092);
-    if (group > size) return;
+    if (group == 0 || group > size) return; /* as weir refuses it */
     for (uint64_t t = 0; t < get(state + 16) && start + (2 + t) * group < size; t++)
         previous = mend_group(file, size, start + (2 + t) * group, previous, which);
     uint32_t tail = get(state + 20) > 0 ? mend_group(file, size, start + (get(state + 24) & 1) * group, previous, which) : 0;
