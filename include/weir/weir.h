@@ -272,7 +272,7 @@ typedef struct weir_session_info {
     double plain_seconds;                                       /* of a decode pass of one token, the mean; 0: there was none */
     uint64_t decode_bytes, decode_row_bytes, decode_kv_bytes;   /* read for decode passes: weights, embedding rows, keys and values */
     uint64_t decode_disk_bytes;                                 /* what the system counts from the first to the last decode pass */
-    double prefill_predicted_seconds, decode_predicted_seconds; /* what the profile let expect for the same passes; 0: unknown */
+    double prefill_predicted_seconds, decode_predicted_seconds; /* what the profile let expect for the same tokens, one a decode pass; 0: unknown */
 } weir_session_info;
 WEIR_API weir_session_info weir_session_stats(const weir_session *);
 

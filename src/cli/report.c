@@ -177,19 +177,20 @@ void wr_cli_report_stats(struct wr_cli *cli, weir_engine *engine, weir_session *
     struct predicted predicted = predict(info, &io, &s);
     double prefill = per_second(s.n_prefill, s.prefill_seconds), decode = per_second(s.n_decode, s.decode_seconds);
     double ceiling = rate_of_reads(info->floor_bytes_per_token, io.load_rate);
+    const char *one = s.n_passes < s.n_decode ? " for one token a pass" : ""; /* a burst's are fewer bytes each */
     wr_cli_printf(out, "prefill          %llu tokens in %.2f s, %.2f tokens/s", (unsigned long long)s.n_prefill, s.prefill_seconds, prefill);
     if (predicted.prefill > 0) wr_cli_printf(out, "; predicted %.2f, ratio %.2f", predicted.prefill, prefill / predicted.prefill);
     wr_cli_put(out, "\n", 1);
     if (s.n_decode) {
         wr_cli_printf(out, "decode           %llu tokens in %.2f s, %.2f tokens/s", (unsigned long long)s.n_decode, s.decode_seconds, decode);
         if (predicted.decode > 0)
-            wr_cli_printf(out, "; predicted %.2f (%s), ratio %.2f", predicted.decode, predicted.from, decode / predicted.decode);
+            wr_cli_printf(out, "; predicted%s %.2f (%s), ratio %.2f", one, predicted.decode, predicted.from, decode / predicted.decode);
         else
             wr_cli_printf(
                 out, "; predicted: unknown, %s", info->profile_taken >= 0 ? "the profile lacks what this needs" : "this machine has no profile (weir probe)");
-        if (ceiling > 0) wr_cli_printf(out, "; ceiling of the floor %.2f, ratio %.2f", ceiling, decode / ceiling);
-        wr_cli_printf(out, "\nread per token   %s measured, %s planned, %s floor\n", wr_cli_size((uint64_t)measured_bytes_per_token(&s), a),
-            wr_cli_size(info->bytes_per_token, b), wr_cli_size(info->floor_bytes_per_token, c));
+        if (ceiling > 0) wr_cli_printf(out, "; ceiling of the floor%s %.2f, ratio %.2f", one, ceiling, decode / ceiling);
+        wr_cli_printf(out, "\nread per token   %s measured, %s planned, %s floor%s\n", wr_cli_size((uint64_t)measured_bytes_per_token(&s), a),
+            wr_cli_size(info->bytes_per_token, b), wr_cli_size(info->floor_bytes_per_token, c), one);
     }
     if (s.n_decode && strcmp(info->spec, "off") != 0) {
         wr_cli_printf(out, "speculation      %s: %llu tokens proposed, %llu accepted; %.2f tokens a pass", info->spec, (unsigned long long)s.n_drafted,

@@ -301,6 +301,7 @@ int weir_session_save(weir_session *s, const char *path, weir_err *err)
     if (c->mismatch) return wr_err(err, WEIR_E_MISMATCH, "the session's tokens are of a saved context of another model; nothing was saved");
     if (path == NULL && !c->has_to) return wr_err(err, WEIR_E_USAGE, "there is no file to save to: set options.save_context or name one");
     if (s->n == 0) return wr_err(err, WEIR_E_INPUT, "there are no tokens to save");
+    wr_spec_end(s);                                  /* rows of a burst that did not come to their turn are cut off */
     const char *own = e->plan->options.save_context; /* which may not be in its place yet */
     if (path == NULL || (c->has_to && (strcmp(path, own) == 0 || wr_context_same_file(path, own)))) {
         int rc = wr_context_back(s, s->n, err);

@@ -11,6 +11,13 @@
 #define FIRST_CONTEXT 256u /* two contexts tell what a position takes */
 #define SECOND_CONTEXT (FIRST_CONTEXT + 65536u)
 
+/* What may be kept of the draft's header, of which two are open at once: half of what the model leaves of the budget. */
+static uint64_t header_bytes(const weir_plan *p)
+{
+    const uint64_t own = p->options.process_bytes + wr_ledger_used(&p->ledger, WR_ACCOUNT_META);
+    return p->options.memory_bytes > own ? (p->options.memory_bytes - own) / 2 : 1;
+}
+
 static weir_options options_of_draft(const weir_plan *p, uint64_t budget, uint32_t n_ctx)
 {
     weir_options o = p->options, init;
@@ -21,7 +28,7 @@ static weir_options options_of_draft(const weir_plan *p, uint64_t budget, uint32
     o.kv_disk_bytes = 0;
     o.pin_bytes = o.ring_bytes = o.extent_bytes = WEIR_AUTO;
     o.process_bytes = 0;
-    o.header_bytes = 0;
+    o.header_bytes = header_bytes(p);
     o.context[0] = o.save_context[0] = o.draft[0] = '\0';
     o.spec = WEIR_SPEC_OFF;
     o.progress = init.progress;
@@ -108,10 +115,14 @@ int wr_draft_open(weir_engine *e, weir_err *err)
     return 0;
 }
 
-/* What the draft lacks of the session's tokens, but for the last ones: that is prefill. */
+/* After a burst that was accepted whole the draft lacks one token, which it takes with the next. */
+#define LAG 1
+
 int wr_draft_follow(weir_session *draft, const int32_t *ids, size_t n, weir_err *err)
 {
-    return n > draft->n + WR_SPEC_MOST + 1 ? weir_session_set(draft, ids, n, err) : 0;
+    size_t common = 0;
+    while (common < draft->n && common < n && draft->ids[common] == ids[common]) common++;
+    return common + LAG < n ? weir_session_set(draft, ids, n, err) : 0;
 }
 
 int wr_draft_propose(weir_session *draft, const weir_sampling *sampling, int32_t *ids, size_t n, uint32_t k, weir_err *err)

@@ -224,11 +224,12 @@ weir_io_info weir_engine_io(const weir_engine *e)
     struct wr_pager_stats s = wr_pager_stats(e->pager);
     struct wr_kv_stats kv = wr_kv_stats(&e->kv);
     double load = s.load_seconds > 0 ? (double)(s.bytes_pinned + s.bytes_filled) / s.load_seconds : 0;
+    const weir_io_info draft = e->draft != NULL ? weir_engine_io(e->draft) : (weir_io_info){0};
     return (weir_io_info){.engine = s.engine,
         .direct = s.direct,
-        .bytes_read = s.bytes_pinned + s.bytes_streamed + s.bytes_rows + kv.bytes_read,
+        .bytes_read = s.bytes_pinned + s.bytes_streamed + s.bytes_rows + kv.bytes_read + draft.bytes_read,
         .bytes_written = kv.bytes_written + e->context.to.store.bytes_written,
-        .reads = s.n_reads + kv.n_reads,
+        .reads = s.n_reads + kv.n_reads + draft.reads,
         .bytes_read_weights = s.bytes_streamed,
         .bytes_read_pinned = s.bytes_pinned,
         .bytes_read_sample = s.bytes_filled,

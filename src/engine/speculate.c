@@ -15,6 +15,8 @@ int wr_spec_plan(const weir_plan *p, struct wr_plan_input *in, weir_err *err)
 {
     const weir_options *o = &p->options;
     const bool drafts = o->draft[0] != '\0';
+    if ((unsigned)o->spec > WEIR_SPEC_DRAFT) return wr_err(err, WEIR_E_USAGE, "there is no way to speculate of number %d", (int)o->spec);
+    if (o->spec_k > WR_SPEC_MOST) return wr_err(err, WEIR_E_USAGE, "--spec-k %u is more than %d", o->spec_k, WR_SPEC_MOST);
     if (drafts && (o->spec == WEIR_SPEC_OFF || o->spec == WEIR_SPEC_NGRAM))
         return wr_err(err, WEIR_E_USAGE, "--draft is not used with --spec %s; leave one out", wr_spec_name(o->spec));
     if (!drafts && o->spec == WEIR_SPEC_DRAFT) return wr_err(err, WEIR_E_USAGE, "--spec draft needs a draft model: --draft MODEL");
@@ -94,24 +96,6 @@ static int take_row(weir_session *s, weir_err *err)
     return wr_context_keep(s, err);
 }
 
-/* The token drawn last and k proposed behind it. */
-static int burst(weir_session *s, uint32_t k, uint64_t start, weir_err *err)
-{
-    struct wr_spec *spec = &s->spec;
-    int rc = wr_context_back(s, s->n, err);
-    if (rc < 0) return rc;
-    if (s->info.n_decode == 0) s->decode_disk_begin = wr_os_usage().read_bytes;
-    s->tick = (struct wr_tick){start, s->n, s->n + 1, s->n, 1};
-    rc = wr_session_pass(s, spec->ids, k + 1, true, keep_rows, s, err);
-    if (rc != 0) return rc;
-    spec->first = s->n;
-    spec->n_rows = k + 1;
-    spec->next = 0;
-    spec->seconds = wr_session_book(s, start);
-    s->info.n_drafted += k;
-    return take_row(s, err);
-}
-
 static int plain(weir_session *s, weir_err *err)
 {
     struct wr_spec *spec = &s->spec;
@@ -121,6 +105,28 @@ static int plain(weir_session *s, weir_err *err)
     spec->n_rows = spec->next = 1;
     spec->seconds = s->plain_seconds - before;
     return 0;
+}
+
+/* The token drawn last and k proposed behind it. */
+static int burst(weir_session *s, uint32_t k, uint64_t start, weir_err *err)
+{
+    struct wr_spec *spec = &s->spec;
+    int rc = wr_context_back(s, s->n, err);
+    if (rc < 0) return rc;
+    if (s->info.n_decode == 0) s->decode_disk_begin = wr_os_usage().read_bytes;
+    s->tick = (struct wr_tick){start, s->n, s->n + 1, s->n, 1};
+    rc = wr_session_pass(s, spec->ids, k + 1, true, keep_rows, s, err);
+    if (rc == WEIR_E_NONFINITE || rc == WEIR_E_READ) { /* it may be the fault of a row that plain decoding would not have come to */
+        if (err != NULL) *err = (weir_err){0};
+        return plain(s, err);
+    }
+    if (rc != 0) return rc;
+    spec->first = s->n;
+    spec->n_rows = k + 1;
+    spec->next = 0;
+    spec->seconds = wr_session_book(s, start) - spec->draft_seconds;
+    s->info.n_drafted += k;
+    return take_row(s, err);
 }
 
 /* The gate hears of the last pass, now that the token behind it is drawn. */
@@ -153,17 +159,39 @@ static void expect(weir_session *s)
     if (spec->expects || (!profile && (s->n_plain < FIRST_PLAIN || spec->prompt_rows < 2))) return;
     const double one = profile ? 0 : s->plain_seconds / (double)s->n_plain, more = spec->prompt_seconds - one;
     const double row = profile || more < 0 ? 0 : ROW_OF_PROMPT * more / (spec->prompt_rows - 1);
+    for (uint32_t rows = 1; rows <= spec->most + 1; rows += rows < 8 ? 1 : rows / 8 * 4) {
+        const double seconds = !profile ? one + row * (rows - 1) : wr_plan_seconds(p, rows == 1 ? WR_WORK_DECODE : WR_WORK_EVAL, (uint32_t)s->n, rows);
+        if (seconds > 0) wr_gate_expect(&spec->gate, rows, seconds);
+    }
+    const double draft = spec->draft != NULL ? wr_plan_seconds(spec->draft->engine->plan, WR_WORK_DECODE, (uint32_t)s->n, 1) : 0;
+    if (draft > 0) wr_gate_expect_draft(&spec->gate, draft);
     spec->expects = true;
-    for (uint32_t rows = 1; rows <= spec->most + 1; rows += rows < 8 ? 1 : rows / 8 * 4)
-        wr_gate_expect(
-            &spec->gate, rows, !profile ? one + row * (rows - 1) : wr_plan_seconds(p, rows == 1 ? WR_WORK_DECODE : WR_WORK_EVAL, (uint32_t)s->n, rows));
 }
 
-/* At most k tokens behind the one drawn last, to spec->ids + 1; *n of them are to be verified. */
-static int propose(weir_session *s, const weir_sampling *sampling, uint32_t k, uint32_t *n, weir_err *err)
+/* The draft model's proposal of n tokens; *start is when it began with the last of the session's tokens: what it lacked of those before is prefill the first
+ * time, decoding afterwards, and no price of a token. */
+static int draft(weir_session *s, const weir_sampling *sampling, uint32_t n, uint64_t *start, weir_err *err)
+{
+    struct wr_spec *spec = &s->spec;
+    const bool first = weir_session_length(spec->draft) == 0;
+    int rc = wr_draft_follow(spec->draft, s->ids, s->n, err);
+    const uint64_t followed = wr_clock_ns();
+    *(first ? &s->info.prefill_seconds : &s->info.decode_seconds) += (double)(followed - *start) * 1e-9;
+    *start = followed;
+    if (rc == 0) rc = wr_draft_propose(spec->draft, sampling, s->ids, s->n + 1, n, err);
+    if (rc != 0) return rc;
+    memcpy(spec->ids + 1, s->ids + s->n + 1, n * sizeof *spec->ids);
+    spec->n_proposed = n;
+    spec->draft_seconds = (double)(wr_clock_ns() - followed) * 1e-9;
+    return 0;
+}
+
+/* At most k tokens behind the one drawn last, to spec->ids + 1; *n of them are to be verified. Without the draft, should it fail, the answer is the same. */
+static int propose(weir_session *s, const weir_sampling *sampling, uint32_t k, uint32_t *n, uint64_t *start, weir_err *err)
 {
     struct wr_spec *spec = &s->spec;
     const bool fixed = s->engine->plan->options.spec_k > 0;
+    weir_err why = {0};
     spec->match = spec->n_proposed = *n = 0;
     spec->draft_seconds = 0;
     if (spec->draft == NULL) {
@@ -173,13 +201,11 @@ static int propose(weir_session *s, const weir_sampling *sampling, uint32_t k, u
         return 0;
     }
     *n = fixed ? k : wr_gate_choose(&spec->gate, k, 0);
-    if (*n == 0) return 0;
-    const uint64_t start = wr_clock_ns();
-    int rc = wr_draft_propose(spec->draft, sampling, s->ids, s->n + 1, *n, err);
-    if (rc < 0) return rc;
-    memcpy(spec->ids + 1, s->ids + s->n + 1, *n * sizeof *spec->ids);
-    spec->n_proposed = *n;
-    spec->draft_seconds = (double)(wr_clock_ns() - start) * 1e-9;
+    int rc = *n > 0 ? draft(s, sampling, *n, start, &why) : 0;
+    if (rc == WEIR_E_CANCELLED && err != NULL) *err = why;
+    if (rc == 0 || rc == WEIR_E_CANCELLED) return rc;
+    wr_log(&s->engine->plan->log, WEIR_LOG_WARN, "--draft: %s; going on without it", why.text);
+    spec->most = *n = 0;
     return 0;
 }
 
@@ -195,15 +221,10 @@ int wr_spec_next(weir_session *s, const weir_sampling *sampling, uint64_t n_left
     }
     if (spec->n_rows > 0) report(s);
     expect(s);
-    int rc = spec->draft != NULL ? wr_draft_follow(spec->draft, s->ids, s->n, err) : 0;
-    if (rc < 0) return rc;
-    const uint64_t followed = wr_clock_ns();
-    s->info.prefill_seconds += (double)(followed - start) * 1e-9;
-    start = followed;
     spec->ids[0] = s->ids[s->n];
     uint32_t n;
     const uint64_t most = spec->most < room ? spec->most : room;
-    rc = propose(s, sampling, (uint32_t)(most < n_left - 1 ? most : n_left - 1), &n, err);
+    int rc = propose(s, sampling, (uint32_t)(most < n_left - 1 ? most : n_left - 1), &n, &start, err);
     if (rc < 0) return rc;
     return n > 0 ? burst(s, n, start, err) : plain(s, err);
 }

@@ -160,7 +160,7 @@ def test_where_it_ends(model, tmp_path, sampler):
         stop = ("--stop", text[begin:begin + 3])
         if "\ufffd" not in stop[1] and "\0" not in stop[1]:
             assert generated(model, *flags, *stop, n=120)[0] == generated(model, *SAMPLERS[sampler], *stop, "--spec", "off", n=120)[0]
-    end = weir_json("run", model, PROMPT, "--raw", "--logit-bias", "0=2", *SAMPLERS[sampler])
+    end = weir_json("run", model, PROMPT, "--raw", "--logit-bias", "0=2", *SAMPLERS[sampler], "--spec", "off")
     assert weir_json("run", model, PROMPT, "--raw", "--logit-bias", "0=2", *flags)["ids"] == end["ids"]
     context = done["n_prompt"] + 40
     full = weir_json("run", model, PROMPT, "--raw", "--ignore-eos", "-c", context, *flags)
