@@ -404,8 +404,9 @@ static int talk(struct chat *chat, weir_err *err)
             err->text[0] = 0;
             code = 0;
         }
-        if (code == WEIR_E_MISMATCH && weir_session_length(chat->session) == 0) clear(chat);
-        if (chat->interactive && (mends(code) || code == WEIR_E_MISMATCH || (typed_command && is_of_file(code)))) {
+        const bool bad_base = !typed_command && chat->n_base > 0 && (code == WEIR_E_FORMAT || code == WEIR_E_READ); /* a block of the file may be damaged */
+        if (bad_base || (code == WEIR_E_MISMATCH && weir_session_length(chat->session) == 0)) clear(chat);
+        if (chat->interactive && (mends(code) || code == WEIR_E_MISMATCH || bad_base || (typed_command && is_of_file(code)))) {
             wr_cli_printf(&cli->err, "weir: error: %s\n", err->text);
             (void)wr_cli_flush(&cli->err, NULL);
             err->text[0] = 0;

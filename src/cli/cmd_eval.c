@@ -142,12 +142,9 @@ static int fit_context(struct eval *eval, weir_err *err)
         return wr_err(err, WEIR_E_CONTEXT, "the text has %zu tokens and the context %u positions (trained %u); give -c %zu or more, or a shorter text", n,
             info->n_ctx, info->n_ctx_trained, n);
     options.n_ctx = (uint32_t)n;
-    weir_plan *longer;
-    int code = weir_plan_open(&longer, eval->model, &options, err);
-    if (code) return code;
-    weir_plan_close(eval->plan);
-    eval->plan = longer;
-    return 0;
+    weir_plan_close(eval->plan); /* which holds the file of --save-context */
+    eval->plan = NULL;
+    return weir_plan_open(&eval->plan, eval->model, &options, err);
 }
 
 static void report(struct eval *eval, uint64_t hash)

@@ -2,6 +2,7 @@
 /* Saved contexts: what their header says of a model, opening them, weights compared as they are read. memory/kvfile.h is the file. */
 #include "engine/context.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -200,6 +201,11 @@ int wr_context_kv(weir_engine *e, struct wr_kv_config *kv, weir_err *err)
         int rc = wr_kvfile_reserve(&c->to, e->plan->plan.n_ctx / TILE, err);
         if (rc < 0) return rc;
         kv->file = second_of(&c->to, kv->layout.n_tiles);
+        if (kv->file.file.fd_buffered < 0 || (c->to.store.file.fd_direct >= 0 && kv->file.file.fd_direct < 0)) {
+            rc = wr_err_errno(err, WEIR_E_OPEN, errno, "%s: cannot be opened once more", wr_file_label(c->to.store.file.path));
+            wr_store_close(&kv->file);
+            return rc;
+        }
         kv->places = wr_context_places(&c->to);
         kv->write_all = true;
     }
@@ -236,6 +242,20 @@ static int compare(weir_engine *e, const struct wr_kvfile *f, uint32_t i, uint32
 {
     if (!f->weights[i].known || f->weights[i].crc == crc) return 0;
     return wr_context_other_values(e, f, w, err);
+}
+
+int wr_context_check_weights(weir_engine *e, const struct wr_kvfile *f, weir_err *err)
+{
+    const struct wr_model *m = &e->plan->model;
+    const bool mismatch = e->context.mismatch;
+    int rc = 0;
+    for (uint32_t w = 0, i = 0, crc; rc == 0 && w < m->n_uses; w++) {
+        if (!is_whole(&m->uses[w])) continue;
+        if (wr_pager_weight_crc(e->pager, w, &crc)) rc = compare(e, f, i, w, crc, err);
+        i++;
+    }
+    e->context.mismatch = mismatch; /* the session is not the file's */
+    return rc;
 }
 
 int wr_context_compare(weir_engine *e, weir_err *err)

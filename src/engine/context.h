@@ -12,6 +12,8 @@ int wr_context_open_file(weir_plan *, struct wr_kvfile *, const char *path, bool
 int wr_context_create_file(weir_engine *, struct wr_kvfile *, const char *path, weir_err *);
 bool wr_context_same_file(const char *a, const char *b);
 struct wr_kv_places wr_context_places(const struct wr_kvfile *); /* of the full groups' blocks */
+/* The weights that this process has read, against those of a file that the session is not of yet. */
+int wr_context_check_weights(weir_engine *, const struct wr_kvfile *, weir_err *);
 /* The error that tensor w has other values than when the file was saved. */
 int wr_context_other_values(weir_engine *, const struct wr_kvfile *, uint32_t w, weir_err *);
 /* What is copied from one saved context to another is still of the model that the first was saved with: the second says so where this one's weights are not

@@ -152,9 +152,20 @@ done:
 
 int wr_context_start(weir_session *s, weir_err *err)
 {
-    struct wr_context *c = &s->engine->context;
-    if (!c->has_from && !c->in_place) return 0;
-    int rc = load(s, c->in_place ? &c->to : &c->from, err);
+    weir_engine *e = s->engine;
+    struct wr_context *c = &e->context;
+    int rc = 0;
+    if (c->has_to && !c->in_place && wr_kvfile_tokens(&c->to.next) > 0) { /* they are an earlier session's */
+        rc = wr_kvfile_truncate(&c->to, 0, err);
+        if (rc == 0) rc = wr_kvfile_commit(&c->to, err);
+    }
+    if (rc == 0 && c->has_from && c->started && e->kv.store != NULL) { /* so may be what lies in memory */
+        const struct wr_kv_places places = wr_context_places(&c->from);
+        rc = wr_kv_rebase(&e->kv, &c->from.store.file, &places, c->from.saved.n_full, err);
+    }
+    c->started = true;
+    if (rc < 0 || (!c->has_from && !c->in_place)) return rc;
+    rc = load(s, c->in_place ? &c->to : &c->from, err);
     if (rc == 0 && c->has_from && c->has_to) rc = wr_context_inherit_weights(&c->from, &c->to, err);
     return rc == 0 ? wr_context_keep(s, err) : rc;
 }
@@ -170,6 +181,7 @@ int weir_session_load(weir_session *s, const char *path, weir_err *err)
     int rc = wr_context_open_file(e->plan, &f, path, false, &e->tokenizer_crc, err);
     if (rc < 0) return rc;
     rc = check_room(s, &f, err);
+    if (rc == 0) rc = wr_context_check_weights(e, &f, err);
     if (rc == 0) rc = wr_kvfile_records(&f, NULL, NULL, NULL, err);
     if (rc < 0) { /* and the session is what it was */
         wr_kvfile_close(&f);
@@ -282,15 +294,19 @@ int wr_context_back(weir_session *s, size_t n, weir_err *err)
     int rc = 0;
     if (e->context.n_loaded_tiles > n / TILE) e->context.n_loaded_tiles = (uint32_t)(n / TILE);
     if (!e->context.has_to) return 0;
+    if (e->context.mismatch)
+        return wr_err(err, WEIR_E_MISMATCH, "%s: is not extended: the tokens were saved with another model", wr_file_label(f->store.file.path));
+    /* Until the weights are known to be the file's it gets no shorter, if that can wait: `extend` commits before it writes. */
+    const bool later = e->kv.store == NULL && e->context.n_compared < e->plan->model.n_uses;
     if (wr_kvfile_tokens(&f->next) <= n) /* a shorter one that could not be committed is tried again, before the writer writes over what the file says it has */
-        return f->next.n_full < f->saved.n_full ? wr_kvfile_commit(f, err) : 0;
+        return f->next.n_full < f->saved.n_full && !later ? wr_kvfile_commit(f, err) : 0;
     if (e->kv.store != NULL) {
         wr_kv_truncate(&e->kv, (uint32_t)n);
         rc = wr_kv_load_tail(&e->kv, err);
     }
     if (rc == 0) rc = wr_kvfile_truncate(f, (uint32_t)(n / TILE), err);
     if (rc == 0 && n % TILE > 0) rc = write_group(s, f, (uint32_t)(n % TILE), err);
-    return rc == 0 ? wr_kvfile_commit(f, err) : rc;
+    return rc == 0 && !later ? wr_kvfile_commit(f, err) : rc;
 }
 
 int weir_session_save(weir_session *s, const char *path, weir_err *err)
@@ -312,10 +328,11 @@ int weir_session_save(weir_session *s, const char *path, weir_err *err)
     }
     int rc = wr_context_create_file(e, &f, path, err);
     if (rc < 0) return rc;
-    rc = extend(s, &f, true, err);
-    if (rc == 0 && c->has_from && !c->refused) rc = wr_context_inherit_weights(&c->from, &f, err);
+    /* Before the first commit, which gives the file its name: a file without them would pass for one of any weights. */
+    if (c->has_from && !c->refused) rc = wr_context_inherit_weights(&c->from, &f, err);
     if (rc == 0 && c->has_to) rc = wr_context_inherit_weights(&c->to, &f, err);
     if (rc == 0) rc = wr_context_note_weights(e, &f, err);
+    if (rc == 0) rc = extend(s, &f, true, err);
     if (rc == 0) rc = wr_kvfile_finish(&f, err);
     wr_kvfile_close(&f);
     return rc;

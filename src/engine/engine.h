@@ -56,6 +56,7 @@ struct wr_context {
     uint32_t n_loaded_tiles;  /* of them, those that the session still has */
     bool mismatch;            /* the session's tokens are of another model */
     bool refused;             /* they were, and are gone: `from` is compared no more */
+    bool started;             /* there was a session */
 };
 
 struct weir_engine {

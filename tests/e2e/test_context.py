@@ -189,6 +189,32 @@ def test_other_weights_are_not_forgotten(folder, llama):
     assert early["code"] == "WEIR_E_CONTEXT"
 
 
+def test_another_model_does_not_shorten_it(folder, llama):
+    """The library, in place, with a model whose weights differ in what is read last: an error, and the file has all of its tokens, however little of them was
+    asked for."""
+    twin = tiny_model.write(folder / "late_twin.gguf", "Q8_0", change=lambda name, x: x + 1 if name == "blk.1.ffn_down.weight" else x)
+    ids = ids_of(600)
+    path = saved(llama, folder, ids, "kept.kv")
+    before = context_file.ContextFile(path)
+    for n in (2, 300):
+        np.array(ids[:n], "<i4").tofile(folder / "ids")
+        np.array([9], "<i4").tofile(folder / "queries")
+        done = subprocess.run([WEIR.parent / "tests" / "resume", twin, folder / "ids", folder / "queries", f"context={path}", f"save-context={path}", "pin=0", "ctx=2048"],
+                              capture_output=True, text=True, check=False)
+        assert done.returncode == 1 and "ffn_down" in done.stderr, done.stderr
+        after = context_file.ContextFile(path)
+        after.check()
+        assert after.ids == ids and after.weights == before.weights
+
+
+def test_eval_chooses_its_context(folder, llama):
+    """Without -c the plan is made twice, and the file that it holds for writing is its own."""
+    path = saved(llama, folder, ids_of(200), "chosen.kv", "--kv", "q8_0")
+    (folder / "ids.json").write_text(json.dumps(ids_of(4200, 3)))
+    done = weir("eval", llama, "--ids", folder / "ids.json", "--context", path, "--save-context", path, "--kv", "q8_0", "--json", expect=0).json
+    assert done["n_cached"] == 200 and context_file.ContextFile(path).ids == ids_of(200) + ids_of(4200, 3)
+
+
 def test_run_saves_prompt_and_answer(folder, llama):
     """F3: what was saved is the prompt and the whole answer, the last token too; the next run evaluates its own tokens alone and gives what one run of all
     tokens gives. The first token of the model is put before the first text alone."""
@@ -408,6 +434,10 @@ def test_chat(folder, terminal):
     file.check()
     words = "".join(tiny_model.tokens()[i] for i in file.ids)
     assert words.startswith("[user]tell") and words.endswith("Ċ") and "[assistant]" in words
+    other = tiny_model.write(folder / "chat_twin.gguf", "Q8_0", template=TEMPLATE, change=lambda name, x: x + 1 if name == "blk.1.ffn_down.weight" else x)
+    mine = folder / "mine.kv"
+    talk(terminal, ["chat", other, *flags], [("hello", ""), (f"/load {path}", "ffn_down"), (f"/save {mine}", "are saved")])  # the conversation is still there
+    assert "".join(tiny_model.tokens()[i] for i in context_file.ContextFile(mine).ids).startswith("[user]hello")
     talk(terminal, how, [(f"/load {path}", f"{len(file.ids)} tokens from"), ("and then?", ""), (f"/load {folder / 'absent.kv'}", "cannot open"), ("/save", "name the file"),
           (f"/save {folder / 'on.kv'}", "are saved")])
     on = context_file.ContextFile(folder / "on.kv")

@@ -128,7 +128,7 @@ def test_f7_the_last_message_is_edited(tmp_path, terminal, arch, where):  # noqa
 # ---- F8: what is on disk has a limit, and leaves nothing ----
 
 def test_f8_the_limit_holds(tmp_path):
-    """40 texts, each with 0.9 MB of keys and values on disk, and --kv-disk 8M: what the process holds there is never more, at whatever moment one looks;
+    """40 texts, each with 0.9 MB of keys and values on disk, and --kv-disk 1M: what the process holds there is never more, at whatever moment one looks;
     what does not fit is refused before anything is written; nothing is left in the folder."""
     folder = tmp_path / "kv"
     folder.mkdir()
@@ -137,7 +137,7 @@ def test_f8_the_limit_holds(tmp_path):
     most = looks = 0
     for i in range(40):
         (tmp_path / "ids.json").write_text(json.dumps(np.random.default_rng(i).integers(1, len(tiny_model.tokens()), 1800).tolist()))
-        words = [str(WEIR), "eval", str(model), "--ids", str(tmp_path / "ids.json"), "--kv-disk", "8M", *map(str, flags), "--json"]
+        words = [str(WEIR), "eval", str(model), "--ids", str(tmp_path / "ids.json"), "--kv-disk", "1M", *map(str, flags), "--json"]
         with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as run:
             while run.poll() is None:
                 held = 0
@@ -153,7 +153,7 @@ def test_f8_the_limit_holds(tmp_path):
             done = json.loads(run.stdout.read())
         assert run.returncode == 0 and done["io"]["bytes_written"] > 500000, done
         assert os.listdir(folder) == []
-    assert looks > 0 and 0 < most <= 8 << 20, (most, looks)
+    assert looks > 0 and 0 < most <= 1 << 20, (most, looks)
     refused = weir("run", model, "--raw", "x", "-n", 2, "-c", 65536, "--kv-disk", "8M", "--kv-dir", folder, *least(model, "-c", 65536, "--kv-dir", folder)[:2], "--json",
                    expect=3).json["error"]
     assert "--kv-disk" in refused["message"] and os.listdir(folder) == []
