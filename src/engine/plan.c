@@ -161,6 +161,8 @@ void wr_plan_fill_info(weir_plan *p)
     for (int a = 0; a < WR_N_ACCOUNTS; a++) p->info.peak_predicted += plan->account[a];
     if (!p->is_draft) /* of the text, ids alone have their full size */
         p->info.peak_predicted -= wr_plan_text_bytes(plan->n_ctx) - wr_plan_text_bytes(0) - sizeof(int32_t) * plan->n_ctx;
+    if (plan->n_spec_rows > 1 && p->options.draft[0] == '\0') /* nor has the automaton more than the tokens that it saw */
+        p->info.peak_predicted -= wr_ngram_bytes(plan->n_draft_positions) - wr_ngram_bytes(1);
     if (plan->row_slot_bytes > 0) p->info.bytes_per_token += plan->row_slot_bytes - WR_IO_ALIGN; /* one embedding row */
 }
 

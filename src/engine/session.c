@@ -13,7 +13,7 @@ static void show_progress(void *user, uint32_t layers_done, uint32_t n_layer)
     struct wr_tick *t = &s->tick;
     const weir_options *o = &s->engine->plan->options;
     uint64_t now = wr_clock_ns();
-    if (now - t->last_ns < 100000000) return;
+    if (o->progress == NULL || now - t->last_ns < 100000000) return;
     t->last_ns = now;
     const char *phase = t->end - t->begin == 1 && t->begin > 0 ? "decode" : "prefill";
     if (t->end - t->begin == 1)

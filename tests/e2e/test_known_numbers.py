@@ -136,7 +136,7 @@ def test_e1_dense(dense, tmp_path, say):
     assert len(texts) == 1
 
 
-# ---- E8, E9: what there is not is refused, by name ----
+# ---- E8: what there is not is refused, by name ----
 
 def mixture(path, arch, **keys):
     def add(metadata):
@@ -160,16 +160,6 @@ def test_e8_mixtures_are_refused(tmp_path, arch, keys, word):
     for command in (("run", model, "x", "-n", 1), ("plan", model)):
         error = weir(*command, "--json", expect=4).json["error"]
         assert error["code"] == "WEIR_E_UNSUPPORTED" and word in error["message"] and "moe.gguf" in error["message"], error
-
-
-@pytest.mark.parametrize("words", [("--draft", "MODEL"), ("--spec", "draft"), ("--spec-k", "4")], ids=str)
-def test_e9_drafts_are_refused(tmp_path, words):
-    """An option that does nothing would be worse than none."""
-    model = tiny_model.write(tmp_path / "tiny.gguf")
-    words = [model if word == "MODEL" else word for word in words]
-    done = weir("run", model, "x", "-n", 1, *words, expect=2)
-    assert words[0] in done.err and done.out == b"", done.show()
-    assert "--draft" not in weir("help", "run", expect=0).out.decode()
 
 
 def test_final_norm_not_finite(tmp_path):

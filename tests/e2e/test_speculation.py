@@ -117,7 +117,7 @@ def test_real_models(real, tmp_path, say):
 
 
 def test_draft_refused(tiny, model, tmp_path):
-    """A draft of another vocabulary, also one with a token more, or the same number of tokens; one that is not used; one that does not fit."""
+    """E9: a draft of another vocabulary, also one with a token more, or the same number of tokens; one that is not used; one that does not fit."""
     weir("synth", "tiny", "--type", "q4_0", "--vocab", 2001, "-o", tmp_path / "more.gguf", expect=0)
     done = weir("run", tiny, PROMPT, "--raw", "--spec", "draft", "--draft", tmp_path / "more.gguf", expect=1)
     assert "more.gguf" in done.err and "2001 tokens, not 2000" in done.err
