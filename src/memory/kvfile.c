@@ -195,20 +195,19 @@ int wr_kvfile_write_first(struct wr_kvfile *f, weir_err *err)
 
 static int read_state(struct wr_kvfile *f, weir_err *err)
 {
-    struct wr_kvfile_state *s = &f->saved;
     uint8_t bytes[STATE_BYTES];
     const uint64_t n_places = (f->store.file.bytes - f->data_start) / f->group_bytes;
     int rc = wr_file_read(&f->store.file, STATE_AT, bytes, sizeof bytes, err);
     if (rc < 0) return rc;
     if (!is_sealed(bytes, sizeof bytes) || get32(bytes) != STATE_MAGIC) return damaged(f, "the state is damaged", err);
-    *s = (struct wr_kvfile_state){get64(bytes + 8), get32(bytes + 16), get32(bytes + 20), get32(bytes + 24), get32(bytes + 28), get32(bytes + 32)};
-    if (s->n_tail >= WR_KVFILE_TILE || s->tail_place >= N_TAIL_PLACES || s->n_full > INT32_MAX / WR_KVFILE_TILE - 1)
+    const struct wr_kvfile_state s = {get64(bytes + 8), get32(bytes + 16), get32(bytes + 20), get32(bytes + 24), get32(bytes + 28), get32(bytes + 32)};
+    if (s.n_tail >= WR_KVFILE_TILE || s.tail_place >= N_TAIL_PLACES || s.n_full > INT32_MAX / WR_KVFILE_TILE - 1)
         return damaged(f, "the state's numbers do not fit each other", err);
-    if (wr_kvfile_tokens(s) > 0 && N_TAIL_PLACES + (uint64_t)s->n_full > n_places)
+    if (wr_kvfile_tokens(&s) > 0 && N_TAIL_PLACES + (uint64_t)s.n_full > n_places)
         return wr_err(err, WEIR_E_FORMAT, "%s: is truncated: its %llu tokens need %llu places of %llu bytes, and %llu are there; save the context again",
-            wr_kvfile_label(f), (unsigned long long)wr_kvfile_tokens(s), N_TAIL_PLACES + (unsigned long long)s->n_full, (unsigned long long)f->group_bytes,
+            wr_kvfile_label(f), (unsigned long long)wr_kvfile_tokens(&s), N_TAIL_PLACES + (unsigned long long)s.n_full, (unsigned long long)f->group_bytes,
             (unsigned long long)n_places);
-    f->next = *s;
+    f->saved = f->next = s;
     return 0;
 }
 
@@ -217,10 +216,9 @@ static int read_state(struct wr_kvfile *f, weir_err *err)
 #define LOCK_WAIT_MS 2000
 
 /* What a process that was killed had given to io_uring keeps its lock for some milliseconds after its end, so that one refusal is not taken at its word. */
-int wr_kvfile_lock(struct wr_kvfile *f, bool alone, weir_err *err)
+int wr_kvfile_lock(const struct wr_kvfile *f, int fd, bool alone, weir_err *err)
 {
-    for (int ms = 0; flock(f->store.file.fd_buffered, (alone ? LOCK_EX : LOCK_SH) | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-         ms += 10) { /* some file systems have no locks */
+    for (int ms = 0; flock(fd, (alone ? LOCK_EX : LOCK_SH) | LOCK_NB) != 0 && errno == EWOULDBLOCK; ms += 10) { /* some file systems have no locks */
         if (ms >= LOCK_WAIT_MS)
             return wr_err(err, WEIR_E_OPEN, "%s: another process %s; wait for its end or use a copy", wr_kvfile_label(f), alone ? "uses it" : "writes to it");
         nanosleep(&(struct timespec){0, 10000000}, NULL);
@@ -231,11 +229,11 @@ int wr_kvfile_lock(struct wr_kvfile *f, bool alone, weir_err *err)
 int wr_kvfile_open(
     struct wr_kvfile *out, const char *path, bool writable, enum weir_direct direct, struct wr_ledger *ledger, const struct wr_log *log, weir_err *err)
 {
-    struct wr_kvfile f = {.writable = writable};
+    struct wr_kvfile f = {0};
     uint8_t page[PAGE];
     int rc = writable ? wr_store_open_named(&f.store, path, false, direct, log, err) : wr_file_open(&f.store.file, path, direct, log, err);
     if (rc < 0) return rc;
-    rc = wr_kvfile_lock(&f, writable, err);
+    rc = wr_kvfile_lock(&f, f.store.file.fd_buffered, writable, err);
     if (rc == 0) rc = read_header(&f, page, err);
     if (rc == 0) rc = wr_kvfile_take_memory(&f, ledger, err);
     if (rc == 0) rc = read_state(&f, err);
@@ -258,12 +256,12 @@ bool wr_kvfile_is(const char *path)
 
 void wr_kvfile_close(struct wr_kvfile *f)
 {
-    if (f->record == NULL && f->place == NULL && f->store.file.fd_buffered <= 0) return;
+    if (f->record == NULL && f->place == NULL && f->part == NULL && f->store.file.fd_buffered <= 0) return;
     if (f->part != NULL && f->part[0] != '\0') unlink(f->part);
-    if (f->writable && !f->pending && f->saved.generation > 0)
-        (void)wr_store_cut(&f->store, wr_kvfile_end(f, f->saved.n_full), NULL);          /* what was reserved and not used */
+    if (f->changed && !f->pending && !f->broken) (void)wr_store_cut(&f->store, wr_kvfile_end(f, f->saved.n_full), NULL); /* what was reserved and not used */
     if (f->store.file.fd_buffered >= 0) (void)flock(f->store.file.fd_buffered, LOCK_UN); /* io_uring may hold the file a little longer */
     wr_store_close(&f->store);
+    if (f->replaces && f->old_fd >= 0) close(f->old_fd);
     wr_mem_free(f->record);
     wr_mem_free(f->weights);
     wr_mem_free(f->place);
@@ -378,8 +376,9 @@ int wr_kvfile_check(struct wr_kvfile *f, int (*before)(void *user, uint64_t done
 
 int wr_kvfile_damaged(const struct wr_kvfile *f, uint32_t tile, uint32_t layer, weir_err *err)
 {
-    return wr_err(err, WEIR_E_FORMAT, "%s: keys and values of tokens %u to %u in layer %u are damaged; save the context again", wr_kvfile_label(f),
-        tile * WR_KVFILE_TILE, tile * WR_KVFILE_TILE + WR_KVFILE_TILE - 1, layer);
+    const uint64_t first = (uint64_t)tile * WR_KVFILE_TILE, n = wr_kvfile_tokens(&f->saved), end = first + WR_KVFILE_TILE;
+    return wr_err(err, WEIR_E_FORMAT, "%s: keys and values of tokens %llu to %llu in layer %u are damaged; save the context again", wr_kvfile_label(f),
+        (unsigned long long)first, (unsigned long long)(n > first && n < end ? n : end) - 1, layer);
 }
 
 int wr_kvfile_read_block(const struct wr_kvfile *f, uint32_t tile, uint32_t layer, uint64_t offset, void *block, uint32_t crc, weir_err *err)
@@ -389,7 +388,11 @@ int wr_kvfile_read_block(const struct wr_kvfile *f, uint32_t tile, uint32_t laye
     return wr_crc32c(0, block, f->about.block_bytes) == crc ? 0 : wr_kvfile_damaged(f, tile, layer, err);
 }
 
-int wr_kvfile_reserve(struct wr_kvfile *f, uint32_t n_groups, weir_err *err) { return wr_store_reserve(&f->store, wr_kvfile_end(f, n_groups), err); }
+int wr_kvfile_reserve(struct wr_kvfile *f, uint32_t n_groups, weir_err *err)
+{
+    f->changed = true;
+    return wr_store_reserve(&f->store, wr_kvfile_end(f, n_groups), err);
+}
 
 int wr_kvfile_put(struct wr_kvfile *f, const int32_t *ids, uint32_t n, uint32_t rows, const uint32_t *blocks, weir_err *err)
 {
@@ -443,6 +446,7 @@ int wr_kvfile_commit(struct wr_kvfile *f, weir_err *err)
         rc = write_state(f, s, err);
         if (rc < 0) return rc; /* the old state is there still: a write of one sector takes place or not */
         f->saved = *s;
+        f->changed = true;
         rc = wr_store_sync(&f->store, err);
         if (rc == 0 && f->pending && !f->replaces && wr_kvfile_tokens(s) > 0) return wr_kvfile_put_in_place(f, err);
     }

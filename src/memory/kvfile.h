@@ -47,10 +47,11 @@ struct wr_kvfile {
     uint8_t *record; /* [record_bytes] */
     char *place;     /* a new file: where it is to be. NULL: it was there */
     char *part;      /* its name until then, where it needs one */
-    bool writable;
-    bool pending;  /* a new file that is not in its place yet */
-    bool replaces; /* and that will take another's */
-    bool broken;   /* the system lost what it said was written: nothing more is committed */
+    bool changed;    /* by this process, whose room behind the tokens is given back at the end */
+    bool pending;    /* a new file that is not in its place yet */
+    bool replaces;   /* and that will take another's */
+    int old_fd;      /* that one's, which is locked until then */
+    bool broken;     /* the system lost what it said was written: nothing more is committed */
 };
 
 static inline uint64_t wr_kvfile_record_bytes(uint32_t n_layer) { return wr_round_up(1060 + 4 * (uint64_t)n_layer, WR_IO_ALIGN); }
@@ -61,12 +62,13 @@ bool wr_kvfile_is(const char *path);
  * WEIR_E_UNSUPPORTED: another version. A reader keeps writers of other processes away and a writer everybody (WEIR_E_OPEN). Memory: TEXT. */
 int wr_kvfile_open(struct wr_kvfile *, const char *path, bool writable, enum weir_direct, struct wr_ledger *, const struct wr_log *, weir_err *);
 /* A new file, of no tokens. Where `path` is free it appears there with the first commit that has tokens; a saved context that is there stays until
- * wr_kvfile_finish, which replaces it; any other file is refused. weights: ids alone count. */
+ * wr_kvfile_finish, which replaces it; any other file is refused. While it waits to be replaced it may be read, but neither written nor replaced by
+ * another (WEIR_E_OPEN). weights: ids alone count. */
 int wr_kvfile_create(struct wr_kvfile *, const char *path, const struct wr_kvfile_about *, const struct wr_kvfile_weight *, enum weir_direct,
     struct wr_ledger *, const struct wr_log *, weir_err *);
-/* A new file is in its place when this returns 0, and no longer than its tokens need. */
+/* A new file is in its place when this returns 0, and no longer than its tokens need. It may be asked again. */
 int wr_kvfile_finish(struct wr_kvfile *, weir_err *);
-/* An open one, again does nothing. A new file that is not in its place yet is gone. */
+/* An open one, again does nothing. A new file that is not in its place yet is gone; one in which nothing was reserved or committed stays as it is. */
 void wr_kvfile_close(struct wr_kvfile *);
 
 /* 0, or WEIR_E_MISMATCH: the first difference that would make the keys and values another model's. Weights are compared by their ids. */

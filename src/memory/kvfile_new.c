@@ -59,10 +59,37 @@ static void sync_folder(const char *folder)
     close(fd);
 }
 
+/* What is there is replaced and never written: others may go on reading it, but who writes it, or replaces it too, would lose what they have or take
+ * this one's. flock keeps the first away, a lock of the other kind the second, as flock has none that lets readers be. */
+static int hold_old(struct wr_kvfile *f, weir_err *err)
+{
+    f->old_fd = open(f->place, O_RDWR | O_CLOEXEC);
+    if (f->old_fd < 0) f->old_fd = open(f->place, O_RDONLY | O_CLOEXEC);
+    if (f->old_fd < 0) return wr_err_errno(err, WEIR_E_OPEN, errno, "cannot open %s", wr_kvfile_label(f));
+    int rc = wr_kvfile_lock(f, f->old_fd, false, err);
+#ifdef F_OFD_SETLK
+    struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    if (rc == 0 && fcntl(f->old_fd, F_OFD_SETLK, &all) != 0 && (errno == EAGAIN || errno == EACCES))
+        rc = wr_err(err, WEIR_E_OPEN, "%s: another process replaces it; wait for its end or choose another name", wr_kvfile_label(f));
+#endif
+    return rc;
+}
+
+/* Right before it is replaced: whether it is still what was there at first. */
+static int look_again(const struct wr_kvfile *f, weir_err *err)
+{
+    bool there;
+    struct stat now, old;
+    int rc = look(f->place, &there, err);
+    if (rc < 0 || !there) return rc;
+    if (stat(f->place, &now) == 0 && fstat(f->old_fd, &old) == 0 && now.st_dev == old.st_dev && now.st_ino == old.st_ino) return 0;
+    return wr_err(err, WEIR_E_OPEN, "%s: another process put a saved context there meanwhile; choose another name", wr_kvfile_label(f));
+}
+
 int wr_kvfile_create(struct wr_kvfile *out, const char *path, const struct wr_kvfile_about *about, const struct wr_kvfile_weight *weights,
     enum weir_direct direct, struct wr_ledger *ledger, const struct wr_log *log, weir_err *err)
 {
-    struct wr_kvfile f = {.store.file = {.fd_direct = -1, .fd_buffered = -1}, .about = *about, .writable = true};
+    struct wr_kvfile f = {.store.file = {.fd_direct = -1, .fd_buffered = -1}, .about = *about, .old_fd = -1};
     char target[PATH_MAX];
     bool there;
     struct stat st;
@@ -81,18 +108,20 @@ int wr_kvfile_create(struct wr_kvfile *out, const char *path, const struct wr_kv
     f.place = wr_mem_strdup(ledger, WR_ACCOUNT_TEXT, path, err);
     f.part = wr_mem_alloc(ledger, WR_ACCOUNT_TEXT, PATH_MAX, err);
     rc = f.place != NULL && f.part != NULL ? wr_kvfile_take_memory(&f, ledger, err) : WEIR_E_NOMEM;
+    if (rc == 0 && there) rc = hold_old(&f, err);
     if (rc < 0) goto fail;
     for (uint32_t i = 0; i < about->n_weights; i++) f.weights[i].id = weights[i].id;
-    rc = wr_store_open_temporary(&f.store, *folder != '\0' ? folder : ".", direct, log, err);
+    const bool by_number = access("/proc/self/fd", F_OK) == 0; /* or it could neither be opened for direct I/O nor get a name */
+    if (by_number) rc = wr_store_open_temporary(&f.store, *folder != '\0' ? folder : ".", direct, log, err);
     if (rc == 0 && !f.store.linkable) {
-        wr_store_close(&f.store);
+        if (by_number) wr_store_close(&f.store);
         rc = take_part_name(&f, folder, true, direct, log, err);
     }
     if (rc < 0) wr_err_prefix(err, rc, "%s", wr_file_label(path));
     if (rc == 0 && has_mode) (void)!fchmod(f.store.file.fd_buffered, st.st_mode & 0777); /* who may read the one that it replaces */
     if (rc == 0) snprintf(f.store.file.path, sizeof f.store.file.path, "%s", path);      /* for messages: where it will be */
     if (rc == 0) rc = wr_kvfile_write_first(&f, err);
-    if (rc == 0) (void)wr_kvfile_lock(&f, true, NULL);
+    if (rc == 0) (void)wr_kvfile_lock(&f, f.store.file.fd_buffered, true, NULL);
     if (rc < 0) goto fail;
     *out = f;
     return 0;
@@ -124,14 +153,19 @@ int wr_kvfile_put_in_place(struct wr_kvfile *f, weir_err *err)
     if (f->store.linkable && !f->replaces) {
         rc = wr_store_link(&f->store, f->place, err);
     } else {
-        if (f->store.linkable) rc = take_part_name(f, folder, false, WEIR_DIRECT_AUTO, NULL, err);
+        if (f->part[0] == '\0') { /* else it has one since the last time, when it could not get its place */
+            rc = take_part_name(f, folder, false, WEIR_DIRECT_AUTO, NULL, err);
+            snprintf(f->store.file.path, sizeof f->store.file.path, "%s", f->place);
+        }
+        if (rc == 0 && f->replaces) rc = look_again(f, err);
         if (rc == 0 && (f->replaces ? rename(f->part, f->place) : link_or_rename(f->part, f->place)) != 0)
             rc = wr_err_errno(err, WEIR_E_WRITE, errno, "%s: cannot put the file there", wr_kvfile_label(f));
-        if (f->part[0] != '\0' && !(f->replaces && rc == 0)) unlink(f->part);
-        f->part[0] = '\0';
     }
     if (rc < 0) return rc;
-    f->pending = false;
+    if (f->part[0] != '\0' && !f->replaces) unlink(f->part); /* its second name, where it was linked */
+    f->part[0] = '\0';
+    if (f->replaces) close(f->old_fd);
+    f->pending = f->replaces = false;
     sync_folder(folder);
     return 0;
 }

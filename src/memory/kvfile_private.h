@@ -6,7 +6,7 @@
 #include "memory/kvfile.h"
 
 const char *wr_kvfile_label(const struct wr_kvfile *);
-int wr_kvfile_lock(struct wr_kvfile *, bool alone, weir_err *);
+int wr_kvfile_lock(const struct wr_kvfile *, int fd, bool alone, weir_err *);
 /* `about` is filled in: where everything lies, and the memory for table and record. */
 void wr_kvfile_lay_out(struct wr_kvfile *);
 int wr_kvfile_take_memory(struct wr_kvfile *, struct wr_ledger *, weir_err *);

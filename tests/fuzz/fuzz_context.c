@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any bytes as a saved context: refused in one line, or one whose every record and block can be asked for, in memory that follows the file's size. The first
- * byte says which crcs are made right again behind a change (docs/CONTEXT_FILE.md has the places), or no change would come past them.
+ * byte says which crcs are made right again behind a change (docs/CONTEXT_FILE.md has the places), or no change would come past them. Opened for
+ * writing too, it is refused or accepted as before, and stays as it is.
  */
 #include <fcntl.h>
 #include <stdint.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/crc32c.h"
+#include "io/core.h"
 #include "memory/kvfile.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -123,7 +125,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(file, data + 1, n);
     mend(file, n, data[0]);
     require(ftruncate(fd, 0) == 0 && (n == 0 || pwrite(fd, file, n, 0) == (ssize_t)n), "the file is written");
-    free(file);
     struct wr_ledger ledger;
     struct wr_kvfile f;
     weir_err err;
@@ -135,6 +136,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     } else {
         require_refusal(code, &err);
     }
+    if (!wr_file_in_memory(fd)) { /* where writing is refused */
+        int again = wr_kvfile_open(&f, path, true, WEIR_DIRECT_OFF, &ledger, NULL, &err);
+        require(again == code, "the same for writing");
+        if (again == 0) wr_kvfile_close(&f);
+        uint8_t *then = malloc(n + 1);
+        require(then != NULL, "memory");
+        require(pread(fd, then, n + 1, 0) == (ssize_t)n && memcmp(then, file, n) == 0, "the file is as it was");
+        free(then);
+    }
+    free(file);
     require(wr_ledger_used(&ledger, WR_ACCOUNT_TEXT) == 0, "nothing is leaked");
     require(wr_ledger_peak(&ledger, WR_ACCOUNT_TEXT) < (320u << 10) + 2 * size, "memory follows the file's size");
     return 0;

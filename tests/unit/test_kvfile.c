@@ -330,6 +330,67 @@ static void refuses_damage(void **state)
     free(image);
 }
 
+/* What is refused for writing, or opened and found to be another model's, keeps its bytes and its length. */
+static void refused_is_left_alone(void **state)
+{
+    (void)state;
+    const char *name = in_folder("alone");
+    const struct {
+        const char *what;
+        int cut, flip, state_at; /* bytes at its end; a byte that is another; a number of the state that becomes 2^32 - 1 */
+        int code;
+    } cases[] = {{"cut", -5000, 0, 0, WEIR_E_FORMAT}, {"cut in the table", -64000, 0, 0, WEIR_E_FORMAT}, {"header", 9000, 40, 0, WEIR_E_FORMAT},
+        {"table", 9000, 8200, 0, WEIR_E_FORMAT}, {"state", 9000, 4110, 0, WEIR_E_FORMAT}, {"groups of the state", 0, 0, 16, WEIR_E_FORMAT},
+        {"tail of the state", 0, 0, 20, WEIR_E_FORMAT}, {"longer", 9000, 0, 0, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct wr_kvfile f;
+        size_t bytes, bytes_then;
+        make(name, 1, 600);
+        int fd = open(name, O_RDWR);
+        uint8_t flipped, s[64];
+        struct stat st;
+        assert_int_equal(fstat(fd, &st), 0);
+        assert_int_equal(ftruncate(fd, st.st_size + cases[i].cut), 0);
+        if (cases[i].flip > 0) {
+            assert_int_equal(pread(fd, &flipped, 1, cases[i].flip), 1);
+            flipped ^= 8;
+            assert_int_equal(pwrite(fd, &flipped, 1, cases[i].flip), 1);
+        }
+        if (cases[i].state_at > 0) {
+            assert_int_equal(pread(fd, s, 64, 4096), 64);
+            memset(s + cases[i].state_at, 0xff, 4);
+            uint32_t crc = wr_crc32c_scalar(0, s, 60);
+            memcpy(s + 60, &crc, 4);
+            assert_int_equal(pwrite(fd, s, 64, 4096), 64);
+        }
+        close(fd);
+        uint8_t *before = whole(name, &bytes);
+        int rc = wr_kvfile_open(&f, name, true, WEIR_DIRECT_AUTO, &ledger, NULL, &err);
+        if (rc == 0) wr_kvfile_close(&f);
+        if (rc != cases[i].code) fail_msg("%s: %d", cases[i].what, rc);
+        uint8_t *then = whole(name, &bytes_then);
+        if (bytes != bytes_then) fail_msg("%s: %zu bytes were %zu", cases[i].what, bytes_then, bytes);
+        assert_memory_equal(then, before, bytes);
+        free(before);
+        free(then);
+    }
+}
+
+/* A damaged block is named by tokens that there are. */
+static void damage_names_tokens(void **state)
+{
+    (void)state;
+    struct wr_kvfile f;
+    const char *name = in_folder("tokens");
+    make(name, 1, 600);
+    assert_int_equal(open_read(&f, name), 0);
+    assert_int_equal(wr_kvfile_damaged(&f, 1, 0, &err), WEIR_E_FORMAT);
+    assert_non_null(strstr(err.text, "tokens 256 to 511 in layer 0"));
+    assert_int_equal(wr_kvfile_damaged(&f, 2, 1, &err), WEIR_E_FORMAT);
+    assert_non_null(strstr(err.text, "tokens 512 to 599 in layer 1"));
+    wr_kvfile_close(&f);
+}
+
 static void names_the_difference(void **state)
 {
     (void)state;
@@ -361,6 +422,144 @@ static void names_the_difference(void **state)
     assert_int_equal(wr_kvfile_match(&f, &a, other, &err), WEIR_E_MISMATCH);
     assert_non_null(strstr(err.text, "tensor 123"));
     wr_kvfile_close(&f);
+}
+
+/* Nobody loses tokens without a word: what another process writes, replaces or has just replaced is not replaced. Who reads is not in the way. */
+static void replaces_nobodys(void **state)
+{
+    (void)state;
+    struct wr_kvfile f, second;
+    const char *name = in_folder("shared"), *other = in_folder("other");
+    make(name, 1, 600);
+    int entries = count_entries(folder), fds = count_entries("/proc/self/fd");
+    assert_int_equal(wr_kvfile_open(&f, name, true, WEIR_DIRECT_AUTO, &ledger, NULL, &err), 0);
+    assert_int_equal(create(&second, name), WEIR_E_OPEN);
+    assert_non_null(strstr(err.text, "another process writes to it"));
+    assert_int_equal(extend(&f, 1, 700), 0);
+    wr_kvfile_close(&f);
+    is_there(name, 1, 700);
+
+    assert_int_equal(open_read(&second, name), 0); /* and goes on with what it opened */
+    assert_int_equal(create(&f, name), 0);
+    is_there(name, 1, 700);
+    struct wr_kvfile third;
+    assert_int_equal(create(&third, name), WEIR_E_OPEN);
+    assert_non_null(strstr(err.text, "another process replaces it"));
+    wr_kvfile_close(&second);
+    assert_int_equal(wr_kvfile_open(&third, name, true, WEIR_DIRECT_AUTO, &ledger, NULL, &err), WEIR_E_OPEN);
+    assert_int_equal(extend(&f, 2, 800), 0);
+    assert_int_equal(wr_kvfile_finish(&f, &err), 0);
+    assert_int_equal(create(&third, name), WEIR_E_OPEN); /* it is in its place, and open */
+    wr_kvfile_close(&f);
+    is_there(name, 2, 800);
+
+    assert_int_equal(create(&f, name), 0);
+    assert_int_equal(extend(&f, 3, 300), 0);
+    make(other, 1, 500);
+    assert_int_equal(rename(other, name), 0); /* as one does that knows of no locks */
+    assert_int_equal(wr_kvfile_finish(&f, &err), WEIR_E_OPEN);
+    assert_non_null(strstr(err.text, "meanwhile"));
+    is_there(name, 1, 500);
+    wr_kvfile_close(&f);
+    assert_int_equal(count_entries(folder), entries);
+    assert_int_equal(count_entries("/proc/self/fd"), fds);
+}
+
+/* What could not get its place gets it the next time. */
+static void asked_again(void **state)
+{
+    (void)state;
+    struct wr_kvfile f;
+    const char *name = in_folder("again"), *aside = in_folder("aside");
+    make(name, 1, 600);
+    int entries = count_entries(folder);
+    for (int again = 0; again < 2; again++) {
+        assert_int_equal(create(&f, name), 0);
+        assert_int_equal(extend(&f, 2, 800), 0);
+        assert_int_equal(rename(name, aside), 0);
+        assert_int_equal(mkdir(name, 0700), 0);
+        assert_true(wr_kvfile_finish(&f, &err) < 0);
+        assert_true(wr_kvfile_finish(&f, &err) < 0);
+        assert_int_equal(rmdir(name), 0);
+        assert_int_equal(rename(aside, name), 0);
+        is_there(name, 1, 600);
+        if (again) assert_int_equal(wr_kvfile_finish(&f, &err), 0);
+        wr_kvfile_close(&f);
+        is_there(name, again ? 2 : 1, again ? 800 : 600);
+        assert_int_equal(count_entries(folder), entries);
+    }
+}
+
+/* The k-th allocation fails: nothing is left of it. */
+static void no_memory(void **state)
+{
+    (void)state;
+    struct wr_kvfile f;
+    const char *name = in_folder("memory");
+    make(name, 1, 600);
+    int entries = count_entries(folder), fds = count_entries("/proc/self/fd"), rc = WEIR_E_NOMEM;
+    const uint64_t used = wr_ledger_used(&ledger, WR_ACCOUNT_TEXT);
+    uint64_t k = 1;
+    for (; rc < 0; k++) {
+        wr_fault_set(WR_FAULT_ALLOC, k, false);
+        rc = create(&f, name);
+        wr_fault_set(WR_FAULT_ALLOC, 0, false);
+        if (rc == 0) wr_kvfile_close(&f);
+        assert_true(rc == 0 || rc == WEIR_E_NOMEM);
+        assert_int_equal(wr_ledger_used(&ledger, WR_ACCOUNT_TEXT), used);
+        assert_int_equal(count_entries("/proc/self/fd"), fds);
+        assert_int_equal(count_entries(folder), entries);
+    }
+    assert_true(k > 4);
+}
+
+static void count_warnings(void *user, enum weir_log_level level, const char *text) { *(int *)user += level == WEIR_LOG_WARN && text != NULL; }
+
+/* What the child does where there is no /proc: the number of the step that fails. */
+static int without_proc(void)
+{
+    struct wr_kvfile_about a = about_of();
+    struct wr_kvfile f;
+    int warnings = 0;
+    const struct wr_log log = {count_warnings, &warnings};
+    if (chroot(folder) != 0 || chdir("/") != 0) return 77;
+    if (access("/proc/self/fd", F_OK) == 0) return 1;
+    for (int direct = 0; direct < 2; direct++) {
+        if (wr_kvfile_create(&f, "/bare", &a, weights(), direct ? WEIR_DIRECT_ON : WEIR_DIRECT_AUTO, &ledger, &log, &err) != 0) return 2;
+        if (extend(&f, 1 + (uint32_t)direct, 300) != 0) return 3;
+        if (direct == 0 && (wr_kvfile_finish(&f, &err) != 0 || access("/bare", F_OK) != 0)) return 4;
+        if (direct == 1 && (rename("/bare", "/away") != 0 || mkdir("/bare", 0700) != 0 || wr_kvfile_finish(&f, &err) == 0)) return 5;
+        if (direct == 1 && (rmdir("/bare") != 0 || rename("/away", "/bare") != 0 || wr_kvfile_finish(&f, &err) != 0)) return 6;
+        wr_kvfile_close(&f);
+        if (warnings != 0) return 7;
+    }
+    if (wr_kvfile_create(&f, "/fresh", &a, weights(), WEIR_DIRECT_AUTO, &ledger, &log, &err) != 0) return 8;
+    if (mkdir("/fresh", 0700) != 0 || extend(&f, 1, 300) == 0) return 9;
+    if (rmdir("/fresh") != 0 || extend(&f, 1, 400) != 0 || access("/fresh", F_OK) != 0) return 10;
+    wr_kvfile_close(&f);
+    return 0;
+}
+
+static void needs_no_proc(void **state)
+{
+    (void)state;
+    struct wr_kvfile_about a = about_of();
+    struct wr_kvfile f;
+    int entries = count_entries(folder), status;
+    if (wr_kvfile_create(&f, in_folder("bare"), &a, weights(), WEIR_DIRECT_ON, &ledger, NULL, &err) != 0) skip(); /* nor direct I/O */
+    wr_kvfile_close(&f);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) _exit(without_proc());
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77) skip(); /* not root */
+    assert_int_equal(WEXITSTATUS(status), 0);
+    is_there(in_folder("bare"), 2, 300);
+    is_there(in_folder("fresh"), 1, 400);
+    unlink(in_folder("bare"));
+    unlink(in_folder("fresh"));
+    assert_int_equal(count_entries(folder), entries);
 }
 
 /* F2: at every write in turn the disk is full: the call fails, the old file is what it was, nothing else is there; and with room again it works. */
@@ -461,6 +660,8 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(keeps_what_was_committed), cmocka_unit_test(goes_back), cmocka_unit_test(replaces_at_the_end),
-        cmocka_unit_test(refuses_damage), cmocka_unit_test(names_the_difference), cmocka_unit_test(full_disk), cmocka_unit_test(killed)};
+        cmocka_unit_test(refuses_damage), cmocka_unit_test(refused_is_left_alone), cmocka_unit_test(damage_names_tokens),
+        cmocka_unit_test(names_the_difference), cmocka_unit_test(replaces_nobodys), cmocka_unit_test(asked_again), cmocka_unit_test(no_memory),
+        cmocka_unit_test(needs_no_proc), cmocka_unit_test(full_disk), cmocka_unit_test(killed)};
     return cmocka_run_group_tests(tests, setup, remove_folder);
 }
