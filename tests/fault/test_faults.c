@@ -79,8 +79,8 @@ static weir_options spilled_options(void)
     return o;
 }
 
-/* The logits behind each step. */
-static int run_long(const weir_options *o, float *out, weir_err *err)
+/* Opens all, evaluates the first lengths[i] of the tokens in turn, and closes: the logits behind each, [n][n_vocab]. */
+static int run_lengths(const weir_options *o, const int32_t *tokens, const uint32_t *lengths, size_t n, float *out, weir_err *err)
 {
     weir_plan *plan = NULL;
     weir_engine *engine = NULL;
@@ -92,8 +92,8 @@ static int run_long(const weir_options *o, float *out, weir_err *err)
         if (rc < 0) weir_plan_close(plan);
     }
     if (rc == 0) rc = weir_session_open(&session, engine, err);
-    for (size_t i = 0; rc == 0 && i < N_STEPS; i++) {
-        rc = weir_session_set(session, long_ids, steps[i], err);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        rc = weir_session_set(session, tokens, lengths[i], err);
         if (rc == 0) memcpy(out + i * n_vocab, weir_session_logits(session), n_vocab * sizeof *out);
     }
     if (rc == 0) last_io = weir_engine_io(engine);
@@ -102,27 +102,14 @@ static int run_long(const weir_options *o, float *out, weir_err *err)
     return rc;
 }
 
+static int run_long(const weir_options *o, float *out, weir_err *err) { return run_lengths(o, long_ids, steps, N_STEPS, out, err); }
+
 /* Load, two tokens as a prompt and four more one by one: logits of each step from the second on. */
 static int run(const weir_options *o, float *out, weir_err *err)
 {
-    weir_plan *plan = NULL;
-    weir_engine *engine = NULL;
-    weir_session *session = NULL;
-    memset(err, 0, sizeof *err);
-    int rc = weir_plan_open(&plan, model, o, err);
-    if (rc == 0) {
-        rc = weir_engine_open(&engine, plan, err);
-        if (rc < 0) weir_plan_close(plan);
-    }
-    if (rc == 0) rc = weir_session_open(&session, engine, err);
-    for (size_t n = 2; rc == 0 && n <= N_IDS; n++) {
-        rc = weir_session_set(session, ids, n, err);
-        if (rc == 0) memcpy(out + (n - 1) * n_vocab, weir_session_logits(session), n_vocab * sizeof *out);
-    }
-    if (rc == 0) last_io = weir_engine_io(engine);
-    weir_session_close(session);
-    weir_engine_close(engine);
-    return rc;
+    uint32_t lengths[N_IDS - 1];
+    for (uint32_t i = 0; i < N_IDS - 1; i++) lengths[i] = 2 + i;
+    return run_lengths(o, ids, lengths, N_IDS - 1, out + n_vocab, err);
 }
 
 struct work {
@@ -134,6 +121,12 @@ struct work {
 
 static void assert_same(const float *out) { assert_memory_equal(out + n_vocab, reference + n_vocab, (N_IDS - 1) * n_vocab * sizeof *out); }
 
+static bool under_valgrind(void)
+{
+    const char *preload = getenv("LD_PRELOAD");
+    return preload != NULL && strstr(preload, "vgpreload") != NULL;
+}
+
 /* Sanitizers and valgrind map memory of their own as they go. */
 static bool own_memory_only(void)
 {
@@ -144,8 +137,7 @@ static bool own_memory_only(void)
     return false;
 #endif
 #endif
-    const char *preload = getenv("LD_PRELOAD");
-    return preload == NULL || strstr(preload, "vgpreload") == NULL;
+    return !under_valgrind();
 }
 
 struct resources {
@@ -274,12 +266,17 @@ static void test_nth_thread(void **state)
     nth_failure(&(struct work){run, options(), reference, 1, N_IDS - 1}, WR_FAULT_THREAD, WEIR_E_THREAD, WEIR_E_THREAD);
 }
 
-/* Under valgrind, for which this is set, hundreds of runs over 1000 positions take minutes: the sanitizers go through them. */
-static bool is_slow(void) { return getenv("WEIR_TEST_IO") != NULL; }
+/* Hundreds of runs over 1000 positions: the sanitizers go through them. */
+static void skip_under_valgrind(void)
+{
+    if (!under_valgrind()) return;
+    printf("skipped: takes many minutes under valgrind\n");
+    skip();
+}
 
 static void test_spilled_nth(void **state)
 {
-    if (is_slow()) skip();
+    skip_under_valgrind();
     static float out[MAX_VOCAB * N_STEPS];
     const struct work w = {run_long, spilled_options(), long_reference, 0, N_STEPS};
     weir_err err;
@@ -296,7 +293,7 @@ static void test_spilled_nth(void **state)
 /* With keys and values on disk: after a failed write or read the session goes on; back to any place and on with other tokens it is as a fresh one. */
 static void test_spilled_goes_on(void **state)
 {
-    if (is_slow()) skip();
+    skip_under_valgrind();
     static const uint32_t back[] = {768, 767, 600, 513, 512, 511, 257, 256, 255, 1};
     static float fresh[MAX_VOCAB];
     weir_options o = spilled_options(), large = options();
