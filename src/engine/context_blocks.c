@@ -150,19 +150,27 @@ done:
     return rc;
 }
 
+/* The tokens of the file that is written are those of an earlier session, or of this one before it got others. */
+static int empty_saved(struct wr_context *c, weir_err *err)
+{
+    int rc = wr_kvfile_truncate(&c->to, 0, err);
+    return rc == 0 ? wr_kvfile_commit(&c->to, err) : rc;
+}
+
+/* What is spilled is read from the full groups of `f` from now on, which lie there already. */
+static int rebase(weir_engine *e, const struct wr_kvfile *f, weir_err *err)
+{
+    const struct wr_kv_places places = wr_context_places(f);
+    return e->kv.store != NULL ? wr_kv_rebase(&e->kv, &f->store.file, &places, f->saved.n_full, err) : 0;
+}
+
 int wr_context_start(weir_session *s, weir_err *err)
 {
     weir_engine *e = s->engine;
     struct wr_context *c = &e->context;
     int rc = 0;
-    if (c->has_to && !c->in_place && wr_kvfile_tokens(&c->to.next) > 0) { /* they are an earlier session's */
-        rc = wr_kvfile_truncate(&c->to, 0, err);
-        if (rc == 0) rc = wr_kvfile_commit(&c->to, err);
-    }
-    if (rc == 0 && c->has_from && c->started && e->kv.store != NULL) { /* so may be what lies in memory */
-        const struct wr_kv_places places = wr_context_places(&c->from);
-        rc = wr_kv_rebase(&e->kv, &c->from.store.file, &places, c->from.saved.n_full, err);
-    }
+    if (c->has_to && !c->in_place && wr_kvfile_tokens(&c->to.next) > 0) rc = empty_saved(c, err);
+    if (rc == 0 && c->has_from && c->started) rc = rebase(e, &c->from, err);
     c->started = true;
     if (rc < 0 || (!c->has_from && !c->in_place)) return rc;
     rc = load(s, c->in_place ? &c->to : &c->from, err);
@@ -190,10 +198,7 @@ int weir_session_load(weir_session *s, const char *path, weir_err *err)
     s->n = 0;
     s->logits = NULL;
     wr_spec_forget(s, 0);
-    if (e->kv.store != NULL) {
-        const struct wr_kv_places places = wr_context_places(&f);
-        rc = wr_kv_rebase(&e->kv, &f.store.file, &places, f.saved.n_full, err);
-    }
+    rc = rebase(e, &f, err);
     if (c->has_from) wr_kvfile_close(&c->from);
     c->from = f;
     c->has_from = true;
@@ -201,9 +206,8 @@ int weir_session_load(weir_session *s, const char *path, weir_err *err)
     c->n_compared = c->n_adopted_tiles = c->n_loaded_tiles = 0;
     if (rc == 0) rc = load(s, &c->from, err);
     if (rc == 0) {
-        if (c->has_to) { /* its tokens are those that the session had before */
-            rc = wr_kvfile_truncate(&c->to, 0, err);
-            if (rc == 0) rc = wr_kvfile_commit(&c->to, err);
+        if (c->has_to) {
+            rc = empty_saved(c, err);
             if (rc == 0) rc = wr_context_inherit_weights(&c->from, &c->to, err);
         }
         return rc == 0 ? wr_context_keep(s, err) : rc;
