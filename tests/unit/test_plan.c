@@ -2,7 +2,7 @@
 /*
  * The plan as data: properties that hold for every catalog, budget and flag, tried on catalogs from a seeded generator. What a property says is
  * worked out here from tensors and extents alone, with none of the plan's own arithmetic. A failure prints the seed of its case;
- * WEIR_TEST_SEED=N runs that case alone.
+ * WEIR_TEST_SEED=N runs that case alone. One long file, since all properties share the generator and what is worked out of its cases.
  */
 #include <setjmp.h>
 #include <stdarg.h>
