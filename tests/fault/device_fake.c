@@ -10,6 +10,7 @@
 #define FENCE_DELAY_NS 30000
 
 uint64_t fake_uploads, fake_waits;
+void (*fake_at_fence)(void);
 
 struct fake {
     uint8_t *host[WR_N_REGIONS];
@@ -42,6 +43,7 @@ static uint64_t fence(struct wr_device *d)
 {
     struct fake *f = d->private_state;
     uint64_t now = wr_clock_ns() + FENCE_DELAY_NS;
+    if (fake_at_fence != NULL) fake_at_fence();
     atomic_store(&f->late, now);
     return now;
 }

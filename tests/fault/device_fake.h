@@ -9,6 +9,7 @@
 #include "memory/device.h"
 
 extern uint64_t fake_uploads, fake_waits; /* what the device saw */
+extern void (*fake_at_fence)(void);       /* called at each, where it is not NULL */
 void fake_device(struct wr_device *);
 void fake_device_shared(struct wr_device *); /* the host's memory, but late fences all the same */
 

@@ -4,56 +4,18 @@
  * that come short, late, refused or damaged; a file cut or changed under the engine; a device with memory of its own; all of it also where keys and values
  * are on disk. Each time: the same logits as an undisturbed run, or the right error; no leak (sanitizers and the ledger watch), no hang (a timer watches).
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <malloc.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
-#include "device_fake.h"
-#include "engine/engine.h"
-#include "engine/tools.h"
+#include "faulty.h"
 
 #define N_IDS 6
 #define MAX_VOCAB 512
-#define MAPPED_SLACK_KIB 1024 /* measured: no growth at all; a stack more that glibc keeps is no leak */
 static const int32_t ids[N_IDS] = {72, 105, 33, 260, 7, 91};
-static char folder[] = "weir-faults-XXXXXX", model[64];
-static uint32_t n_vocab;
 static float reference[MAX_VOCAB * N_IDS];
-static _Atomic uint32_t n_warnings; /* the I/O thread warns too */
-static weir_io_info last_io;        /* at the end of the last run that went through */
-
-static void count_warning(void *user, enum weir_log_level level, const char *line)
-{
-    if (level == WEIR_LOG_WARN) n_warnings++;
-}
-
-static weir_options options(void)
-{
-    const char *io = getenv("WEIR_TEST_IO");
-    weir_options o;
-    weir_options_init(&o);
-    o.memory_bytes = 3ull << 30;
-    o.n_ctx = 64;
-    o.n_threads = 2;
-    o.extent_bytes = 4096;
-    o.ring_bytes = 4 * 4096;
-    o.pin_bytes = 9 * 4096;
-    o.log = count_warning;
-    snprintf(o.io, sizeof o.io, "%s", io != NULL ? io : "auto");
-    const char *cpu = getenv("WEIR_CPU");
-    snprintf(o.isa, sizeof o.isa, "%s", cpu != NULL ? cpu : "");
-    return o;
-}
+static weir_io_info last_io; /* at the end of the last run that went through */
 
 /* A prompt that ends in the third tile, and two tokens more, the second of which begins the fourth. */
 #define N_LONG 769
@@ -62,21 +24,11 @@ static const uint32_t steps[] = {700, N_LONG - 1, N_LONG};
 static int32_t long_ids[N_LONG];
 static float long_reference[MAX_VOCAB * N_STEPS];
 
-/* With keys and values on disk: the least memory. */
 static weir_options spilled_options(void)
 {
     weir_options o = options();
-    weir_plan *plan;
-    weir_err err;
-    o.n_ctx = 2048;
-    o.n_chunk = 128;
     o.extent_bytes = o.ring_bytes = o.pin_bytes = WEIR_AUTO;
-    o.process_bytes = UINT64_C(1) << 30; /* also under valgrind */
-    snprintf(o.kv_dir, sizeof o.kv_dir, "%s", folder);
-    if (weir_plan_open(&plan, model, &o, &err) < 0) fail_msg("%s", err.text);
-    o.memory_bytes = weir_plan_get(plan)->min_budget;
-    weir_plan_close(plan);
-    return o;
+    return spilled(o);
 }
 
 /* Opens all, evaluates the first lengths[i] of the tokens in turn, and closes: the logits behind each, [n][n_vocab]. */
@@ -85,6 +37,7 @@ static int run_lengths(const weir_options *o, const int32_t *tokens, const uint3
     weir_plan *plan = NULL;
     weir_engine *engine = NULL;
     weir_session *session = NULL;
+    wind_timer();
     memset(err, 0, sizeof *err);
     int rc = weir_plan_open(&plan, model, o, err);
     if (rc == 0) {
@@ -112,173 +65,37 @@ static int run(const weir_options *o, float *out, weir_err *err)
     return run_lengths(o, ids, lengths, N_IDS - 1, out + n_vocab, err);
 }
 
-struct work {
-    int (*run)(const weir_options *, float *out, weir_err *);
-    weir_options options;
-    const float *reference;
-    size_t first_row, n_rows; /* that `run` gives */
-};
-
 static void assert_same(const float *out) { assert_memory_equal(out + n_vocab, reference + n_vocab, (N_IDS - 1) * n_vocab * sizeof *out); }
-
-static bool under_valgrind(void)
-{
-    const char *preload = getenv("LD_PRELOAD");
-    return preload != NULL && strstr(preload, "vgpreload") != NULL;
-}
-
-/* Sanitizers and valgrind map memory of their own as they go. */
-static bool own_memory_only(void)
-{
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return false;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
-    return false;
-#endif
-#endif
-    return !under_valgrind();
-}
-
-struct resources {
-    uint32_t n_fds, n_threads;
-    uint64_t mapped_kib;
-};
-
-static uint32_t n_entries(const char *directory)
-{
-    uint32_t n = 0;
-    DIR *d = opendir(directory);
-    assert_non_null(d);
-    while (readdir(d) != NULL) n++;
-    closedir(d);
-    return n;
-}
-
-static struct resources resources(void)
-{
-    struct resources r = {n_entries("/proc/self/fd"), n_entries("/proc/self/task"), 0};
-    char line[256];
-    unsigned long long kib = 0;
-    FILE *f = fopen("/proc/self/status", "r");
-    assert_non_null(f);
-    while (fgets(line, sizeof line, f) != NULL)
-        if (sscanf(line, "VmSize: %llu", &kib) == 1) break;
-    fclose(f);
-    assert_true(kib > 0);
-    r.mapped_kib = kib;
-    return r;
-}
-
-/* A thread that was joined, and the kernel's own threads for a ring that was closed, go from the list a little later. */
-static void assert_no_growth(const struct resources *before)
-{
-    struct resources now = resources();
-    for (int ms = 0; ms < 10000 && (now.n_threads > before->n_threads || now.n_fds > before->n_fds); ms += 5) {
-        usleep(5000);
-        now = resources();
-    }
-    if (now.n_fds > before->n_fds) fail_msg("%u files open, %u before", now.n_fds, before->n_fds);
-    if (now.n_threads > before->n_threads) fail_msg("%u threads, %u before", now.n_threads, before->n_threads);
-    if (own_memory_only() && now.mapped_kib > before->mapped_kib + MAPPED_SLACK_KIB)
-        fail_msg("%llu KiB mapped, %llu before", (unsigned long long)now.mapped_kib, (unsigned long long)before->mapped_kib);
-}
 
 static int setup(void **state)
 {
-    mallopt(M_ARENA_MAX, 1); /* each further arena reserves 64 MiB of addresses, which would hide a leak */
-    weir_err err;
-    weir_plan *plan;
-    if (mkdtemp(folder) == NULL) return -1;
-    snprintf(model, sizeof model, "%s/tiny.gguf", folder);
-    wr_synth_options s = {.shape = "tiny", .out = model, .type = "q4_1", .n_vocab = 400, .seed = 7};
-    if (wr_tool_synth(&s, &err) < 0) {
-        print_error("%s\n", err.text);
-        return -1;
-    }
     weir_options o = options();
-    if (weir_plan_open(&plan, model, &o, &err) < 0) {
-        print_error("%s\n", err.text);
-        return -1;
-    }
-    n_vocab = weir_plan_get(plan)->n_vocab;
-    bool streams = weir_plan_get(plan)->streamed > 0 && weir_plan_get(plan)->pinned > 0;
-    printf("levels: ran %s\n", weir_plan_get(plan)->isa);
-    weir_plan_close(plan);
-    alarm(300);
+    weir_err err;
+    if (make_model() < 0 || n_vocab > MAX_VOCAB) return -1;
     int rc = run(&o, reference, &err);
     for (uint32_t i = 0; i < N_LONG; i++) long_ids[i] = (int32_t)(i * i % 251) + 3;
     o.n_ctx = 2048;
     o.n_chunk = 128;
     if (rc == 0) rc = run_long(&o, long_reference, &err);
     if (rc < 0) print_error("%s\n", err.text);
-    return rc == 0 && streams && n_vocab <= MAX_VOCAB && last_io.bytes_written == 0 ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    unlink(model);
-    return rmdir(folder);
-}
-
-static void nth_failure(const struct work *w, enum wr_fault_kind kind, int code, int other_code)
-{
-    static float out[MAX_VOCAB * N_IDS];
-    const size_t first = w->first_row * n_vocab, bytes = w->n_rows * n_vocab * sizeof *out;
-    weir_err err;
-    for (int persistent = 0; persistent < 2; persistent++) {
-        uint64_t n = 1, failures = 0;
-        struct resources before = resources();
-        for (;; n++) {
-            memset(out, 0, sizeof out);
-            wr_fault_set(kind, n, persistent);
-            int rc = w->run(&w->options, out, &err);
-            bool reached = wr_fault_count(kind) >= n;
-            wr_fault_set(kind, 0, false);
-            if (!reached) {
-                assert_int_equal(rc, 0);
-                assert_memory_equal(out + first, w->reference + first, bytes);
-                break;
-            }
-            if (rc == 0) { /* an optional thing failed and was done without */
-                assert_memory_equal(out + first, w->reference + first, bytes);
-                continue;
-            }
-            if (rc != code && rc != other_code) fail_msg("call %llu: %s: %s", (unsigned long long)n, weir_error_name(rc), err.text);
-            assert_int_equal(rc, err.code);
-            assert_true(strlen(err.text) > 0);
-            failures++;
-        }
-        /* One failed write is tried again before anybody waits for it, or not, as threads run. */
-        assert_true(failures > 0 || (kind == WR_FAULT_WRITE && !persistent));
-        assert_no_growth(&before);
-        printf("%s failures injected: %llu of %llu calls\n", persistent ? "lasting" : "single", (unsigned long long)failures, (unsigned long long)(n - 1));
-    }
+    return rc == 0 && last_io.bytes_written == 0 ? 0 : -1;
 }
 
 static void test_a12_nth_allocation(void **state)
 {
-    nth_failure(&(struct work){run, options(), reference, 1, N_IDS - 1}, WR_FAULT_ALLOC, WEIR_E_NOMEM, WEIR_E_NOMEM);
+    nth_failure(&(struct work){run, options(), reference, N_IDS * n_vocab}, WR_FAULT_ALLOC, WEIR_E_NOMEM, WEIR_E_NOMEM);
 }
-static void test_nth_read(void **state) { nth_failure(&(struct work){run, options(), reference, 1, N_IDS - 1}, WR_FAULT_READ, WEIR_E_READ, WEIR_E_OPEN); }
+static void test_nth_read(void **state) { nth_failure(&(struct work){run, options(), reference, N_IDS * n_vocab}, WR_FAULT_READ, WEIR_E_READ, WEIR_E_OPEN); }
 static void test_nth_thread(void **state)
 {
-    nth_failure(&(struct work){run, options(), reference, 1, N_IDS - 1}, WR_FAULT_THREAD, WEIR_E_THREAD, WEIR_E_THREAD);
-}
-
-/* Hundreds of runs over 1000 positions: the sanitizers go through them. */
-static void skip_under_valgrind(void)
-{
-    if (!under_valgrind()) return;
-    printf("skipped: takes many minutes under valgrind\n");
-    skip();
+    nth_failure(&(struct work){run, options(), reference, N_IDS * n_vocab}, WR_FAULT_THREAD, WEIR_E_THREAD, WEIR_E_THREAD);
 }
 
 static void test_spilled_nth(void **state)
 {
     skip_under_valgrind();
     static float out[MAX_VOCAB * N_STEPS];
-    const struct work w = {run_long, spilled_options(), long_reference, 0, N_STEPS};
+    const struct work w = {run_long, spilled_options(), long_reference, N_STEPS * n_vocab};
     weir_err err;
     if (run_long(&w.options, out, &err) < 0) fail_msg("%s", err.text);
     assert_memory_equal(out, long_reference, N_STEPS * n_vocab * sizeof *out);
@@ -521,5 +338,5 @@ int main(void)
         cmocka_unit_test(test_b10_short_reads), cmocka_unit_test(test_b10_interrupted_reads), cmocka_unit_test(test_late_reads),
         cmocka_unit_test(test_b2_direct_refused), cmocka_unit_test(test_b10_read_fails), cmocka_unit_test(test_file_changes),
         cmocka_unit_test(test_fake_device), cmocka_unit_test(test_shared_device), cmocka_unit_test(test_plan_is_kept), cmocka_unit_test(test_cancel)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, remove_model);
 }
