@@ -271,6 +271,7 @@ int wr_kv_rebase(struct wr_kv *kv, const struct wr_file *base, const struct wr_k
     s->config.base_places = *places;
     s->base_tiles = n_tiles;
     s->write_failed = false;
+    s->known = s->pass;
     s->reset = true; /* the reader begins behind the passes that there were, and not with the one that comes next */
     int rc = wr_kv_start_threads(s, err);
     if (rc == 0)

@@ -170,10 +170,10 @@ static void keep_or_free(struct wr_kv_store *s, uint32_t layer, uint32_t tile, u
     }
 }
 
-void wr_kv_truncate(struct wr_kv *kv, uint32_t n)
+/* keep_ahead: what is being read for the next pass is still what that pass will read. */
+static void forget(struct wr_kv *kv, uint32_t n, bool keep_ahead)
 {
     struct wr_kv_store *s = kv->store;
-    if (s == NULL) return;
     pthread_mutex_lock(&s->lock);
     s->paused = true;
     while (s->writing) pthread_cond_wait(&s->for_leader, &s->lock);
@@ -200,11 +200,18 @@ void wr_kv_truncate(struct wr_kv *kv, uint32_t n)
             keep_or_free(s, job.layer, job.tile, job.slot, n);
     }
     s->paused = false;
-    s->known = s->pass;
+    if (!keep_ahead) s->known = s->pass;
     pthread_cond_signal(&s->for_writer);
     pthread_mutex_unlock(&s->lock);
     s->n = n;
-    wr_kv_restart_reader(s);
+    if (!keep_ahead) wr_kv_restart_reader(s);
+}
+
+/* The reader reads full tiles alone: a rollback within the tile that grows, as behind each burst with a token that was not drawn, changes none of them. */
+void wr_kv_truncate(struct wr_kv *kv, uint32_t n)
+{
+    const struct wr_kv_store *s = kv->store;
+    if (s != NULL) forget(kv, n, s->known > s->pass && s->full[s->known % 2] == n / WR_TILE);
 }
 
 /* ---- bringing back -------------------------------------------------------------------- */
@@ -445,7 +452,7 @@ void wr_kv_end(struct wr_kv *kv, bool aborted)
     if (s == NULL) return;
     s->last_pass_bytes = s->pass_bytes;
     if (aborted)
-        wr_kv_truncate(kv, s->position);
+        forget(kv, s->position, false); /* the reader is in its midst */
     else
         s->n = s->position + s->n_rows;
 }

@@ -167,9 +167,12 @@ static void run_case(uint64_t seed, const char *io, bool locals, bool write_all,
     open_case(f, seed, io, locals, write_all);
     for (uint32_t i = 0; i < PASSES; i++) {
         uint32_t position = f->n, m = below(f, 3) == 0 ? 1 : 1 + (uint32_t)below(f, CHUNK), abort_at = UINT32_MAX;
-        if (below(f, 6) == 0 && f->n > 0) {
+        if (below(f, 4) == 0 && f->n > 0) {
             position = (uint32_t)below(f, f->n);
-            if (below(f, 3) == 0) position = position / WR_TILE * WR_TILE;
+            if (below(f, 3) == 0)
+                position = position / WR_TILE * WR_TILE;
+            else if (below(f, 2) == 0)
+                position = f->n - 1 - (uint32_t)below(f, f->n < 8 ? f->n : 8);
             n_rollbacks++;
         }
         if (position + m > N_CTX) m = N_CTX - position;
@@ -275,6 +278,34 @@ static void counts_bytes(void **state)
     assert_int_equal(stats.bytes_written, written * l->block_bytes);
     assert_true(stats.bytes_read >= expected * l->block_bytes && stats.bytes_read <= (expected + l->n_ring) * l->block_bytes);
     close_case(f);
+    free(f);
+}
+
+/* Passes of eight rows, of which one counts, as bursts that are not accepted: within a tile each reads what a pass of one row reads, and nothing twice. */
+static void rollbacks_read_nothing_twice(void **state)
+{
+    (void)state;
+    struct fixture *f = malloc(sizeof *f);
+    weir_err err = {0};
+    for (int locals = 0; locals < 2; locals++) {
+        open_case(f, 7, "auto", locals, false);
+        const struct wr_kv_layout *l = &f->config.layout;
+        for (uint32_t at = 0; at < 2600; at += 520) assert_int_equal(pass(f, at, 520, UINT32_MAX, &err), 0);
+        assert_int_equal(wr_kv_flush(&f->kv, &err), 0);
+        const uint64_t before = wr_kv_stats(&f->kv).bytes_read, streamed = wr_kv_layout_streamed(l, 2600);
+        uint64_t n_passes = 0;
+        for (uint32_t at = 2600; at < 2680; at++, n_passes++) {
+            assert_int_equal(pass(f, at, 8, UINT32_MAX, &err), 0);
+            usleep(1000); /* the reader is ahead, as far as the ring is long */
+        }
+        const uint64_t blocks = (wr_kv_stats(&f->kv).bytes_read - before) / l->block_bytes;
+        assert_true(streamed > l->n_ring);
+        if (blocks > n_passes * streamed + l->n_ring)
+            fail_msg("%llu blocks read in %llu passes of %llu", (unsigned long long)blocks, (unsigned long long)n_passes, (unsigned long long)streamed);
+        assert_int_equal(pass(f, 2681, 300, UINT32_MAX, &err), 0); /* over the tile's end, and back before it */
+        assert_int_equal(pass(f, 2800, 8, UINT32_MAX, &err), 0);
+        close_case(f);
+    }
     free(f);
 }
 
@@ -438,6 +469,7 @@ int main(void)
         cmocka_unit_test(failed_reads),
         cmocka_unit_test(slow_and_short),
         cmocka_unit_test(counts_bytes),
+        cmocka_unit_test(rollbacks_read_nothing_twice),
         cmocka_unit_test(writes_what_is_appended),
         cmocka_unit_test(goes_on_from_a_base),
     };
