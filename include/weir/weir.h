@@ -47,7 +47,12 @@ typedef void weir_log_fn(void *user, enum weir_log_level level, const char *line
  * `done` of `total` in `unit` ("bytes", "tokens", or "layers" of one token). */
 typedef void weir_progress_fn(void *user, const char *phase, uint64_t done, uint64_t total, const char *unit);
 
-enum weir_kv { WEIR_KV_F16, WEIR_KV_F32, WEIR_KV_Q8_0, WEIR_KV_K8V4 }; /* of keys and values; q8_0, k8v4 (values of 4 bits): heads of a multiple of 32 dimensions */
+enum weir_kv {
+    WEIR_KV_F16,
+    WEIR_KV_F32,
+    WEIR_KV_Q8_0,
+    WEIR_KV_K8V4
+}; /* of keys and values; q8_0, k8v4 (values of 4 bits): heads of a multiple of 32 dimensions */
 enum weir_direct { WEIR_DIRECT_AUTO, WEIR_DIRECT_ON, WEIR_DIRECT_OFF };
 #define WEIR_AUTO UINT64_MAX /* in a size field: let the plan choose */
 /* Bursts: proposed tokens are evaluated in one pass, and those that are drawn are kept. Every token is the one that would have been drawn without. */
@@ -70,10 +75,10 @@ typedef struct weir_options {
     enum weir_direct direct;
     char io[16];  /* "auto", "uring", "pread", "mmap" */
     char isa[16]; /* cap of the CPU level: "" (none), "scalar"; x86: "avx2", "avxvnni", "avx512", "avx512vnni", "amx"; AArch64: "neon", "dotprod", "i8mm" */
-    bool precise;        /* int16 instead of int8 activations */
+    bool precise; /* int16 instead of int8 activations */
     enum weir_spec spec;
-    uint32_t spec_k;   /* tokens proposed at a time, 1 to 64; 0: as many as pay, by measured passes and what was accepted */
-    char draft[1024]; /* path of the draft model, which is all in memory, in the same budget; "": none */
+    uint32_t spec_k;         /* tokens proposed at a time, 1 to 64; 0: as many as pay, by measured passes and what was accepted */
+    char draft[1024];        /* path of the draft model, which is all in memory, in the same budget; "": none */
     uint64_t pin_bytes;      /* diagnostics: weights to pin; WEIR_AUTO: what fits */
     uint64_t ring_bytes;     /* diagnostics; WEIR_AUTO */
     uint64_t extent_bytes;   /* diagnostics; WEIR_AUTO */
@@ -104,6 +109,13 @@ typedef struct weir_account_info {
     const char *name;
     uint64_t reserved, peak; /* bytes; peak is 0 before the engine is open */
 } weir_account_info;
+
+#define WEIR_N_BURSTS 3
+typedef struct weir_burst_info { /* decoding by bursts, were a proposal there at every pass */
+    double acceptance;           /* the chance of a proposed token to be drawn, if those before it were */
+    uint32_t k;                  /* tokens proposed at a time: spec_k of the options, or the best; 0: plain is faster */
+    double predicted;            /* tokens/s at the beginning of the context; 0: unknown */
+} weir_burst_info;
 
 typedef struct weir_plan_info {
     const char *model, *arch, *isa, *kv;
@@ -137,6 +149,7 @@ typedef struct weir_plan_info {
     double decode_read_seconds, decode_compute_seconds; /* of a token at the beginning: reading alone, computing alone */
     double seconds_per_gib;                             /* of a token, saved by one more GiB of budget */
     enum weir_bound bound;                              /* of decode */
+    weir_burst_info bursts[WEIR_N_BURSTS];              /* for some acceptances, since it depends on the text; where `spec` is not off */
 } weir_plan_info;
 
 /* Reads headers, and the stored profile where there is one (a damaged one is a warning). On WEIR_E_BUDGET the text states the smallest budget
@@ -264,15 +277,17 @@ enum weir_finish { WEIR_FINISH_STOP, WEIR_FINISH_LENGTH, WEIR_FINISH_INTERRUPTED
 WEIR_API int weir_session_generate(weir_session *, const weir_generate *, enum weir_finish *, weir_err *);
 
 typedef struct weir_session_info {
-    uint64_t n_prefill, n_decode; /* tokens evaluated in prefill passes, decode passes */
-    uint64_t n_loaded, n_saved;   /* tokens that came from a saved context; that a file has by now */
+    uint64_t n_prefill, n_decode;                               /* tokens evaluated in prefill passes, decode passes */
+    uint64_t n_loaded, n_saved;                                 /* tokens that came from a saved context; that a file has by now */
     double prefill_seconds, decode_seconds;                     /* decode: with what proposes tokens */
     uint64_t n_passes;                                          /* that the n_decode tokens took */
     uint64_t n_drafted, n_accepted;                             /* tokens proposed, and those of them that were drawn */
+    uint64_t n_refused;                                         /* bursts in which a token was drawn that was not the one proposed */
     double plain_seconds;                                       /* of a decode pass of one token, the mean; 0: there was none */
     uint64_t decode_bytes, decode_row_bytes, decode_kv_bytes;   /* read for decode passes: weights, embedding rows, keys and values */
     uint64_t decode_disk_bytes;                                 /* what the system counts from the first to the last decode pass */
-    double prefill_predicted_seconds, decode_predicted_seconds; /* what the profile let expect for the same tokens, one a decode pass; 0: unknown */
+    double prefill_predicted_seconds, decode_predicted_seconds; /* what the profile let expect for the same passes; 0: unknown */
+    weir_burst_info burst;                                      /* what it lets expect of bursts with this session's acceptance */
 } weir_session_info;
 WEIR_API weir_session_info weir_session_stats(const weir_session *);
 

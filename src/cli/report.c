@@ -83,10 +83,12 @@ static double seconds_saved(const weir_session_info *s) { return s->plain_second
 
 static json_t *spec_json(const weir_plan_info *info, const weir_session_info *s)
 {
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "mode", info->spec, "most", (json_int_t)info->spec_k, "drafted", (json_int_t)s->n_drafted,
-        "accepted", (json_int_t)s->n_accepted, "passes", (json_int_t)s->n_passes, "tokens_per_pass",
+    const bool known = s->n_accepted + s->n_refused > 0;
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "mode", info->spec, "most", (json_int_t)info->spec_k, "drafted",
+        (json_int_t)s->n_drafted, "accepted", (json_int_t)s->n_accepted, "passes", (json_int_t)s->n_passes, "tokens_per_pass",
         s->n_passes > 0 ? json_real((double)s->n_decode / (double)s->n_passes) : json_null(), "seconds_saved",
-        s->plain_seconds > 0 ? json_real(seconds_saved(s)) : json_null());
+        s->plain_seconds > 0 ? json_real(seconds_saved(s)) : json_null(), "acceptance", known ? json_real(s->burst.acceptance) : json_null(), "predicted",
+        wr_cli_json_rate(s->burst.predicted), "predicted_k", s->burst.predicted > 0 ? json_integer(s->burst.k) : json_null());
 }
 
 void wr_cli_report_json(struct wr_cli *cli, const struct wr_cli_result *result)
@@ -178,13 +180,14 @@ void wr_cli_report_stats(struct wr_cli *cli, weir_engine *engine, weir_session *
     double prefill = per_second(s.n_prefill, s.prefill_seconds), decode = per_second(s.n_decode, s.decode_seconds);
     double ceiling = rate_of_reads(info->floor_bytes_per_token, io.load_rate);
     const char *one = s.n_passes < s.n_decode ? " for one token a pass" : ""; /* a burst's are fewer bytes each */
+    const bool load = predicted.from != NULL && strcmp(predicted.from, "load") == 0;
     wr_cli_printf(out, "prefill          %llu tokens in %.2f s, %.2f tokens/s", (unsigned long long)s.n_prefill, s.prefill_seconds, prefill);
     if (predicted.prefill > 0) wr_cli_printf(out, "; predicted %.2f, ratio %.2f", predicted.prefill, prefill / predicted.prefill);
     wr_cli_put(out, "\n", 1);
     if (s.n_decode) {
         wr_cli_printf(out, "decode           %llu tokens in %.2f s, %.2f tokens/s", (unsigned long long)s.n_decode, s.decode_seconds, decode);
         if (predicted.decode > 0)
-            wr_cli_printf(out, "; predicted%s %.2f (%s), ratio %.2f", one, predicted.decode, predicted.from, decode / predicted.decode);
+            wr_cli_printf(out, "; predicted%s %.2f (%s), ratio %.2f", load ? one : "", predicted.decode, predicted.from, decode / predicted.decode);
         else
             wr_cli_printf(
                 out, "; predicted: unknown, %s", info->profile_taken >= 0 ? "the profile lacks what this needs" : "this machine has no profile (weir probe)");
@@ -197,6 +200,9 @@ void wr_cli_report_stats(struct wr_cli *cli, weir_engine *engine, weir_session *
             (unsigned long long)s.n_accepted, (double)s.n_decode / (double)s.n_passes);
         if (s.plain_seconds > 0) wr_cli_printf(out, "; %.2f s saved, at %.4f s for a pass of one", seconds_saved(&s), s.plain_seconds);
         wr_cli_put(out, "\n", 1);
+        if (s.burst.predicted > 0)
+            wr_cli_printf(out, "                 of those that were looked at %.0f %% were right: predicted %.2f tokens/s with %u proposed at a time\n",
+                100 * s.burst.acceptance, s.burst.predicted, s.burst.k);
     }
     if (info->kv_on_disk > 0)
         wr_cli_printf(out, "keys and values  %s in memory; %s written, %s read, %s of it per token; waited %.2f s for the disk to write\n",
@@ -240,6 +246,9 @@ static void rates_of_plan(const struct wr_cli *cli, struct wr_cli_out *out, cons
     if (info->decode_predicted_first > info->decode_predicted)
         wr_cli_printf(out, "at first         %.*f tokens/s predicted, for some seconds: after a pause the disk is faster than it stays\n",
             wr_cli_rate_places(info->decode_predicted_first), info->decode_predicted_first);
+    for (int i = 0; i < WEIR_N_BURSTS && info->bursts[i].predicted > 0; i++)
+        wr_cli_printf(out, "%-17s%.*f tokens/s predicted where %.0f %% of the proposed tokens are right, %u proposed at a time\n", i == 0 ? "bursts" : "",
+            wr_cli_rate_places(info->bursts[i].predicted), info->bursts[i].predicted, 100 * info->bursts[i].acceptance, info->bursts[i].k);
     wr_cli_printf(out, "bound            by %s: ", wr_cli_bound_name(info));
     if (read > 0) wr_cli_printf(out, "reading alone allows %.*f, ", wr_cli_rate_places(read), read);
     wr_cli_printf(out, "computing alone %.*f; ratio %.2f\n", wr_cli_rate_places(compute), compute, info->decode_predicted / ceiling);
@@ -306,6 +315,13 @@ void wr_cli_report_plan_json(struct wr_cli *cli, const weir_plan_info *info)
             "decode_predicted_first", wr_cli_json_rate(info->decode_predicted_first > info->decode_predicted ? info->decode_predicted_first : 0),
             "decode_reading_alone", wr_cli_json_rate(per_second(1, info->decode_read_seconds)), "decode_computing_alone",
             wr_cli_json_rate(per_second(1, info->decode_compute_seconds))));
+    json_t *bursts = json_array();
+    for (int i = 0; i < WEIR_N_BURSTS; i++) {
+        const weir_burst_info *b = &info->bursts[i];
+        json_array_append_new(bursts, json_pack("{s:f, s:o, s:o}", "acceptance", b->acceptance, "k", b->predicted > 0 ? json_integer(b->k) : json_null(),
+                                          "decode_predicted", wr_cli_json_rate(b->predicted)));
+    }
+    wr_cli_json_add(out, "spec", json_pack("{s:s, s:I, s:o}", "mode", info->spec, "most", (json_int_t)info->spec_k, "bursts", bursts));
     wr_cli_json_add(out, "profile_taken", info->profile_taken >= 0 ? json_integer(info->profile_taken) : json_null());
     wr_cli_json_add(out, "seconds_per_gib", info->decode_predicted > 0 ? json_real(info->seconds_per_gib) : json_null());
     wr_cli_json_add(out, "bound", json_string(wr_cli_bound_name(info)));

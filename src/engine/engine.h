@@ -116,10 +116,11 @@ struct weir_session {
     float *logits; /* [n_vocab] after position n - 1; NULL: none */
     weir_session_info info;
     uint64_t decode_disk_begin;
-    uint64_t decode_positions; /* of the decoded tokens, summed up */
-    uint64_t n_plain;          /* decode passes of one token */
-    double plain_seconds;      /* all of them */
-    uint64_t bytes_rows;       /* the pager's count when the last pass ended */
+    uint64_t decode_positions;              /* of the decoded tokens, summed up */
+    uint64_t n_plain;                       /* decode passes of one token */
+    uint64_t n_passes_of[WR_SPEC_MOST + 2]; /* decode passes by their rows */
+    double plain_seconds;                   /* all of them */
+    uint64_t bytes_rows;                    /* the pager's count when the last pass ended */
 };
 
 /* Opens the catalog within the budget; `text_only`: weights will not be read. */
@@ -170,11 +171,11 @@ void wr_context_refuse(weir_session *);
 int wr_context_back(weir_session *, size_t n, weir_err *);
 int wr_context_keep(weir_session *, weir_err *);
 /* Passes of a session (session.c). _pass: one over m ids from position s->n on, which do not count yet; logits of `all` rows or of the last, none without
- * fn. _advance: evaluates s->ids[s->n .. n), with the logits of the last. _book: of the decode pass that began at start_ns and ended now; _book_token: one
+ * fn. _advance: evaluates s->ids[s->n .. n), with the logits of the last. _book: of the decode pass of n_rows that began at start_ns and ended now; _book_token: one
  * of its rows counts, s->n is behind it. */
 int wr_session_pass(weir_session *, const int32_t *ids, uint32_t m, bool all, wr_head_fn *, void *user, weir_err *);
 int wr_session_advance(weir_session *, size_t n, weir_err *);
-double wr_session_book(weir_session *, uint64_t start_ns);
+double wr_session_book(weir_session *, uint32_t n_rows, uint64_t start_ns);
 void wr_session_book_token(weir_session *);
 /* Speculation (speculate.c). _plan: what it needs; _forget: tokens from n on will be others; _next: the logits behind s->ids[s->n], the token drawn last, at
  * most n_left of which are still to be drawn; _end: no more will be. */
@@ -198,8 +199,16 @@ int wr_plan_open(weir_plan **out, const char *path, const weir_options *, bool i
 /* Rates (rates.c): loads the profile and fills in what info says of them; and the seconds that are expected for n tokens, the first of them at
  * `position`, 0: unknown. */
 void wr_plan_predict(weir_plan *);
-enum wr_work { WR_WORK_PREFILL /* in chunks, logits of the last row */, WR_WORK_EVAL /* in chunks, logits of all */, WR_WORK_DECODE /* one */ };
+enum wr_work {
+    WR_WORK_PREFILL /* in chunks, logits of the last row */,
+    WR_WORK_EVAL /* in chunks, logits of all */,
+    WR_WORK_DECODE /* one pass, logits of all */
+};
 double wr_plan_seconds(const weir_plan *, enum wr_work, uint32_t position, uint32_t n);
+/* Tells a gate what bursts behind `position` are expected to take, `draft` (NULL: an automaton) included; false: unknown. */
+bool wr_plan_expect(const weir_plan *, const weir_plan *draft, uint32_t position, struct wr_gate *);
+/* b->k and b->predicted, for b->acceptance. */
+void wr_plan_burst(const weir_plan *, const weir_plan *draft, uint32_t position, weir_burst_info *b);
 /* n random values of standard deviation 1 / divisor: row r of matrix `number`, which depends on these numbers and the seed alone. */
 void wr_synth_row(float *row, uint64_t n, uint64_t seed, uint32_t number, uint64_t r, float divisor);
 /* Tests replace the device that engines are opened with; NULL: the CPU. */

@@ -40,11 +40,37 @@ static double pass_seconds(const weir_plan *p, uint32_t position, uint32_t n_row
 double wr_plan_seconds(const weir_plan *p, enum wr_work work, uint32_t position, uint32_t n)
 {
     if (p->info.profile_taken < 0) return 0;
-    if (work == WR_WORK_DECODE) return pass_seconds(p, position, 1, 1);
+    if (work == WR_WORK_DECODE) return pass_seconds(p, position, n, n);
     uint32_t chunk = p->plan.n_chunk, last = (n - 1) % chunk + 1, whole = n - last;
     double end = pass_seconds(p, position + whole, last, work == WR_WORK_EVAL ? last : 1);
     if (whole == 0) return end;
     return end + whole / chunk * pass_seconds(p, position + (whole - chunk) / 2, chunk, work == WR_WORK_EVAL ? chunk : 0);
+}
+
+bool wr_plan_expect(const weir_plan *p, const weir_plan *draft, uint32_t position, struct wr_gate *gate)
+{
+    for (uint32_t rows = 1; rows <= p->plan.n_spec_rows; rows = WR_GATE_NEXT(rows)) {
+        const double seconds = wr_plan_seconds(p, WR_WORK_DECODE, position, rows);
+        if (seconds <= 0) return false;
+        wr_gate_expect(gate, rows, seconds);
+    }
+    if (draft == NULL) return true;
+    const double seconds = wr_plan_seconds(draft, WR_WORK_DECODE, position, 1);
+    wr_gate_expect_draft(gate, seconds);
+    return seconds > 0;
+}
+
+void wr_plan_burst(const weir_plan *p, const weir_plan *draft, uint32_t position, weir_burst_info *b)
+{
+    const uint32_t fixed = p->options.spec_k;
+    struct wr_gate gate;
+    wr_gate_init(&gate);
+    b->predicted = b->k = 0;
+    if (p->plan.n_spec_rows < 2 || !wr_plan_expect(p, draft, position, &gate)) return;
+    b->k = wr_gate_best(&gate, b->acceptance, p->plan.n_spec_rows - 1, &b->predicted);
+    if (fixed == 0) return;
+    b->k = fixed;
+    b->predicted = wr_gate_expected(b->acceptance, fixed) / (wr_plan_seconds(p, WR_WORK_DECODE, position, fixed + 1) + fixed * gate.draft_seconds);
 }
 
 static double per_second(double n, double seconds) { return seconds > 0 ? n / seconds : 0; }
@@ -52,7 +78,9 @@ static double per_second(double n, double seconds) { return seconds > 0 ? n / se
 void wr_plan_predict(weir_plan *p)
 {
     weir_plan_info *info = &p->info;
+    static const double acceptance[WEIR_N_BURSTS] = {0.5, 0.7, 0.9};
     weir_err err;
+    for (uint32_t i = 0; i < WEIR_N_BURSTS; i++) info->bursts[i].acceptance = acceptance[i];
     int rc = wr_engine_profile_load(&p->profile, p->path, p->kernels->level, &err);
     if (rc < 0) wr_log(&p->log, WEIR_LOG_WARN, "rates are not predicted: %s", err.text);
     info->profile_taken = rc > 0 ? p->profile.taken : -1;
@@ -69,4 +97,5 @@ void wr_plan_predict(weir_plan *p)
     info->decode_compute_seconds = out.compute_seconds;
     info->seconds_per_gib = out.seconds_per_gib;
     info->bound = (enum weir_bound)out.bound;
+    for (uint32_t i = 0; i < WEIR_N_BURSTS; i++) wr_plan_burst(p, p->draft, 0, &info->bursts[i]);
 }

@@ -105,11 +105,12 @@ int wr_session_pass(weir_session *s, const int32_t *ids, uint32_t m, bool all, w
     return rc == WEIR_E_NONFINITE ? wr_err_prefix(err, rc, "%s", wr_file_label(p->path)) : rc;
 }
 
-double wr_session_book(weir_session *s, uint64_t start_ns)
+double wr_session_book(weir_session *s, uint32_t n_rows, uint64_t start_ns)
 {
     const double seconds = (double)(wr_clock_ns() - start_ns) * 1e-9;
     struct wr_pager_stats now = wr_pager_stats(s->engine->pager);
     s->info.n_passes++;
+    s->n_passes_of[n_rows]++;
     s->info.decode_seconds += seconds;
     s->info.decode_bytes += now.bytes_last_pass;
     s->info.decode_kv_bytes += wr_kv_stats(&s->engine->kv).bytes_last_pass;
@@ -154,7 +155,7 @@ static int advance(weir_session *s, size_t n, struct eval *eval, weir_err *err)
     }
     if (decode && rc == 0) {
         s->n_plain++;
-        s->plain_seconds += wr_session_book(s, start);
+        s->plain_seconds += wr_session_book(s, 1, start);
         wr_session_book_token(s);
         return 0;
     }
@@ -287,13 +288,25 @@ int weir_session_generate(weir_session *s, const weir_generate *g, enum weir_fin
     return 0;
 }
 
-/* Decode passes of one token grow evenly with their position: the one in the middle stands for all. */
+/* Decode passes grow evenly with their position: the one in the middle stands for all of as many rows. */
+static void predict(const weir_session *s, weir_session_info *info)
+{
+    const weir_plan *p = s->engine->plan, *draft = s->spec.draft != NULL ? s->spec.draft->engine->plan : NULL;
+    const uint32_t position = (uint32_t)(s->decode_positions / info->n_decode);
+    double seconds = draft != NULL ? (double)info->n_drafted * wr_plan_seconds(draft, WR_WORK_DECODE, position, 1) : 0;
+    for (uint32_t rows = 1; rows < WR_SPEC_MOST + 2; rows++)
+        if (s->n_passes_of[rows] > 0) seconds += (double)s->n_passes_of[rows] * wr_plan_seconds(p, WR_WORK_DECODE, position, rows);
+    info->decode_predicted_seconds = seconds;
+    if (info->n_accepted + info->n_refused == 0) return;
+    info->burst.acceptance = (double)info->n_accepted / (double)(info->n_accepted + info->n_refused);
+    wr_plan_burst(p, draft, position, &info->burst);
+}
+
 weir_session_info weir_session_stats(const weir_session *s)
 {
     weir_session_info info = s->info;
     info.plain_seconds = s->n_plain > 0 ? s->plain_seconds / (double)s->n_plain : 0;
     info.n_saved = wr_kvfile_tokens(&s->engine->context.to.saved);
-    const uint64_t n = info.n_decode;
-    if (n > 0) info.decode_predicted_seconds = (double)n * wr_plan_seconds(s->engine->plan, WR_WORK_DECODE, (uint32_t)(s->decode_positions / n), 1);
+    if (info.n_decode > 0) predict(s, &info);
     return info;
 }

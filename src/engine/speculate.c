@@ -124,7 +124,7 @@ static int burst(weir_session *s, uint32_t k, uint64_t start, weir_err *err)
     spec->first = s->n;
     spec->n_rows = k + 1;
     spec->next = 0;
-    spec->seconds = wr_session_book(s, start) - spec->draft_seconds;
+    spec->seconds = wr_session_book(s, k + 1, start) - spec->draft_seconds;
     s->info.n_drafted += k;
     return take_row(s, err);
 }
@@ -154,17 +154,12 @@ void wr_spec_saw(weir_session *s, uint32_t n_rows, double seconds)
 static void expect(weir_session *s)
 {
     struct wr_spec *spec = &s->spec;
-    const weir_plan *p = s->engine->plan;
-    const bool profile = p->info.profile_taken >= 0;
-    if (spec->expects || (!profile && (s->n_plain < FIRST_PLAIN || spec->prompt_rows < 2))) return;
-    const double one = profile ? 0 : s->plain_seconds / (double)s->n_plain, more = spec->prompt_seconds - one;
-    const double row = profile || more < 0 ? 0 : ROW_OF_PROMPT * more / (spec->prompt_rows - 1);
-    for (uint32_t rows = 1; rows <= spec->most + 1; rows += rows < 8 ? 1 : rows / 8 * 4) {
-        const double seconds = !profile ? one + row * (rows - 1) : wr_plan_seconds(p, rows == 1 ? WR_WORK_DECODE : WR_WORK_EVAL, (uint32_t)s->n, rows);
-        if (seconds > 0) wr_gate_expect(&spec->gate, rows, seconds);
-    }
-    const double draft = spec->draft != NULL ? wr_plan_seconds(spec->draft->engine->plan, WR_WORK_DECODE, (uint32_t)s->n, 1) : 0;
-    if (draft > 0) wr_gate_expect_draft(&spec->gate, draft);
+    if (spec->expects) return;
+    spec->expects = wr_plan_expect(s->engine->plan, spec->draft != NULL ? spec->draft->engine->plan : NULL, (uint32_t)s->n, &spec->gate);
+    if (spec->expects || s->n_plain < FIRST_PLAIN || spec->prompt_rows < 2) return;
+    const double one = s->plain_seconds / (double)s->n_plain, more = spec->prompt_seconds - one;
+    const double row = more < 0 ? 0 : ROW_OF_PROMPT * more / (spec->prompt_rows - 1);
+    for (uint32_t rows = 1; rows <= spec->most + 1; rows = WR_GATE_NEXT(rows)) wr_gate_expect(&spec->gate, rows, one + row * (rows - 1));
     spec->expects = true;
 }
 
@@ -219,6 +214,7 @@ int wr_spec_next(weir_session *s, const weir_sampling *sampling, uint64_t n_left
         s->info.n_accepted++;
         return take_row(s, err);
     }
+    if (spec->next < spec->n_rows) s->info.n_refused++;
     if (spec->n_rows > 0) report(s);
     expect(s);
     spec->ids[0] = s->ids[s->n];

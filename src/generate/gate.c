@@ -153,6 +153,18 @@ static uint32_t best_of(const struct wr_gate *g, uint32_t available, uint32_t ma
     return k;
 }
 
+uint32_t wr_gate_best(const struct wr_gate *gate, double a, uint32_t most, double *rate)
+{
+    struct wr_gate g = *gate;
+    memset(g.chance, 0, sizeof g.chance);
+    g.chance[0] = (struct wr_gate_chance){a, a, 1}; /* of every depth, since none is seen */
+    g.elapsed = INFINITY;                           /* any attempt is covered */
+    uint32_t deepest;
+    const uint32_t k = best_of(&g, most < WR_GATE_MAX ? most : WR_GATE_MAX, 0, &deepest);
+    *rate = wr_gate_expected(a, k) / (wr_gate_seconds(&g, k + 1) + k * g.draft_seconds);
+    return k;
+}
+
 uint32_t wr_gate_choose(struct wr_gate *g, uint32_t available, uint32_t match_length)
 {
     if (available == 0 || g->time[1].n == 0) return 0; /* what a plain pass takes is measured first */

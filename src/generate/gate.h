@@ -17,6 +17,7 @@
 #define WR_GATE_MAX 64     /* the most tokens of a draft */
 #define WR_GATE_RISK 0.01  /* share of the time that may be lost to attempts */
 #define WR_GATE_CLASSES 16 /* of rows and of depths: 0 to 8 each its own, then two for each doubling up to 64, and what is above */
+#define WR_GATE_NEXT(rows) ((rows) + ((rows) < 8 ? 1 : (rows) / 8 * 4)) /* from class to class */
 
 struct wr_gate {
     struct wr_gate_time {
@@ -36,8 +37,8 @@ struct wr_gate {
 };
 
 void wr_gate_init(struct wr_gate *);
-/* Times known beforehand, predicted by the plan or those of a pass over the prompt: of a pass of `rows` rows; of drafting one token. Best told for 1 row, for
- * WR_GATE_MAX + 1 and for some between. What is measured replaces them, and corrects those of classes that were not measured by the same factor. */
+/* Times known beforehand, predicted by the plan or those of a pass over the prompt: of a pass of `rows` rows; of drafting one token. Best told for 1 row and
+ * for WR_GATE_NEXT of it and so on. What is measured replaces them, and corrects those of classes that were not measured by the same factor. */
 void wr_gate_expect(struct wr_gate *, uint32_t rows, double seconds);
 void wr_gate_expect_draft(struct wr_gate *, double seconds);
 /* How many of `available` drafted tokens (or, for a draft model, of that many possible ones) the next pass is to verify: 0..min(available, WR_GATE_MAX).
@@ -54,5 +55,7 @@ double wr_gate_tokens(const struct wr_gate *, uint32_t k, uint32_t match_length)
 double wr_gate_seconds(const struct wr_gate *, uint32_t rows);
 /* E(k, a) for one a in 0..1. */
 double wr_gate_expected(double a, uint32_t k);
+/* What it would choose of at most `most`, were the chance `a` at every position and its times right; *rate: tokens/s. Something is known of times. */
+uint32_t wr_gate_best(const struct wr_gate *, double a, uint32_t most, double *rate);
 
 #endif

@@ -219,6 +219,26 @@ static void test_deterministic(void **unused)
     }
 }
 
+/* What it would choose if it knew all, and the rate that this gives. */
+static void test_known(void **unused)
+{
+    (void)unused;
+    for (size_t m = 0; m < N_MACHINES; m++)
+        for (int step = 0; step <= 20; step++) {
+            struct run r;
+            const double a = step / 20.0;
+            start(&r, &machines[m], RIGHT, 0);
+            wr_gate_expect_draft(&r.gate, 3 * machines[m].draft); /* as all times that it is told */
+            double rate;
+            assert_true(wr_gate_best(&r.gate, a, 3, &rate) <= 3);
+            const uint32_t k = wr_gate_best(&r.gate, a, WR_GATE_MAX, &rate);
+            const double given = 3 * rate, gives = wr_gate_expected(a, k) / (pass(&machines[m], k + 1) + k * machines[m].draft);
+            if (gives < NEAR * best_rate(&machines[m], a)) fail_msg("%s, a = %.2f: K %u", machines[m].name, a, k);
+            if (machines[m].tile == 1 && machines[m].disk == 0 && fabs(given - gives) > 1e-9 * gives)
+                fail_msg("%s, a = %.2f: K %u, rate %.12g, not %.12g", machines[m].name, a, k, given, gives);
+        }
+}
+
 static void test_expected(void **unused)
 {
     (void)unused;
@@ -254,6 +274,7 @@ int main(void)
         cmocka_unit_test(test_best),
         cmocka_unit_test(test_match_length),
         cmocka_unit_test(test_deterministic),
+        cmocka_unit_test(test_known),
         cmocka_unit_test(test_expected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
