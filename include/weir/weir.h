@@ -78,6 +78,7 @@ typedef struct weir_options {
     bool precise; /* int16 instead of int8 activations */
     enum weir_spec spec;
     uint32_t spec_k;         /* tokens proposed at a time, 1 to 64; 0: as many as pay, by measured passes and what was accepted */
+    uint32_t spec_tree;      /* tokens of the tree that a draft model proposes in place of spec_k in a row, 1 to 64; 0: where that pays, as many as pay */
     char draft[1024];        /* path of the draft model, which is all in memory, in the same budget; "": none */
     uint64_t pin_bytes;      /* diagnostics: weights to pin; WEIR_AUTO: what fits */
     uint64_t ring_bytes;     /* diagnostics; WEIR_AUTO */

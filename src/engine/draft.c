@@ -4,7 +4,9 @@
  * has to be read pays nothing. It has no text: its tokens are the ids of the first model, whose vocabulary it shares. It draws with the same parameters and
  * the same random number of each position, so that it proposes what the model would draw if both thought the same; a draft that is the model is always right.
  */
+#include <math.h>
 #include <string.h>
+#include "base/num.h"
 #include "engine/engine.h"
 
 #define DRAFT_CHUNK 128u   /* rows of its passes over the prompt */
@@ -31,6 +33,7 @@ static weir_options options_of_draft(const weir_plan *p, uint64_t budget, uint32
     o.header_bytes = header_bytes(p);
     o.context[0] = o.save_context[0] = o.draft[0] = '\0';
     o.spec = WEIR_SPEC_OFF;
+    o.spec_tree = 0;
     o.progress = init.progress;
     return o;
 }
@@ -133,4 +136,26 @@ int wr_draft_propose(weir_session *draft, const weir_sampling *sampling, int32_t
         if (rc == 0) rc = weir_session_sample(draft, sampling, &ids[n + i], err);
     }
     return rc;
+}
+
+int wr_draft_ask(weir_session *draft, const weir_sampling *sampling, const int32_t *ids, size_t n, uint32_t n_most, int32_t *tokens, float *p, weir_err *err)
+{
+    const uint32_t n_vocab = draft->engine->plan->model.hp.n_vocab;
+    int rc = weir_session_set(draft, ids, n, err);
+    const float *logits = draft->logits; /* which are still there after a draw, biases and penalties in them */
+    if (rc == 0) rc = weir_session_sample(draft, sampling, &tokens[0], err);
+    if (rc != 0) return rc;
+    uint32_t k = 1, best = 0;
+    for (uint32_t i = 0; i < n_vocab; i++) {
+        if (logits[i] > logits[best]) best = i;
+        if ((int32_t)i == tokens[0] || (k == n_most && logits[i] <= logits[tokens[k - 1]])) continue;
+        uint32_t at = k < n_most ? k++ : k - 1;
+        for (; at > 1 && logits[i] > logits[tokens[at - 1]]; at--) tokens[at] = tokens[at - 1];
+        tokens[at] = (int32_t)i;
+    }
+    const float cold = sampling->temp > 0 ? 1 / sampling->temp : 1;
+    float sum = 0;
+    for (uint32_t i = 0; i < n_vocab; i++) sum += wr_exp((logits[i] - logits[best]) * cold);
+    for (uint32_t i = 0; i < k; i++) p[i] = wr_exp((logits[tokens[i]] - logits[best]) * cold) / sum;
+    return (int)k;
 }

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/team.h"
 #include "format/catalog.h"
+#include "generate/draft_tree.h"
 #include "generate/gate.h"
 #include "generate/ngram.h"
 #include "memory/kv.h"
@@ -80,6 +81,16 @@ struct weir_engine {
 
 #define WR_SPEC_MOST 64 /* tokens proposed at a time */
 
+/* How far the draft model's probabilities are right (tree.c): how many tokens were, and what it said of all, moving sums. */
+struct wr_tree_belief {
+    struct wr_tree_ratio {
+        double right, said;
+    } first, other; /* the token that it draws itself; those beside it */
+    double sure;    /* chance of the first: moving mean */
+    double gain;    /* tokens per second of trees beside those of lines: moving mean */
+    uint32_t wait;  /* bursts until the next attempt, where lines are better */
+};
+
 /* Speculation of a session (speculate.c). A burst is one pass over the token drawn last and those proposed behind it, with the logits of every row. */
 struct wr_spec {
     uint32_t most;          /* tokens proposed at a time; 0: off */
@@ -91,13 +102,18 @@ struct wr_spec {
     bool expects;         /* the gate was told what to expect of passes */
     uint32_t prompt_rows; /* of the last pass over the prompt, and what it took */
     double prompt_seconds;
-    float *own; /* logits [most + 1 - n_idle_logits][n_vocab]; the first rows lie in idle scratch */
-    /* The last pass: the token drawn before it and the proposed ones, a burst's or (one row) those that were not evaluated. */
-    int32_t ids[1 + WR_SPEC_MOST];
-    uint32_t n_proposed, match;
-    size_t first;          /* position of its first row */
-    uint32_t n_rows, next; /* the row whose turn comes */
-    double seconds;        /* it took */
+    void *tree_rows; /* keys and values of a tree's rows */
+    float *own;      /* logits [most + 1 - n_idle_logits][n_vocab]; the first rows lie in idle scratch */
+    /* The last pass: the token drawn before it and the proposed ones, a burst's or those that were known and not evaluated. */
+    struct wr_tree_rows rows;
+    uint32_t match;
+    size_t first;        /* position of its first row */
+    uint32_t n_rows, at; /* evaluated, 0: there is none; the last of them that counts */
+    double seconds;      /* it took */
+    struct wr_tree tree; /* what its rows are, where is_tree */
+    bool is_tree;
+    uint32_t n_asked; /* times that the draft model was, for it */
+    struct wr_tree_belief belief;
 };
 
 struct wr_tick { /* what the progress of a pass is shown of */
@@ -170,10 +186,10 @@ int wr_context_compare(weir_engine *, weir_err *);
 void wr_context_refuse(weir_session *);
 int wr_context_back(weir_session *, size_t n, weir_err *);
 int wr_context_keep(weir_session *, weir_err *);
-/* Passes of a session (session.c). _pass: one over m ids from position s->n on, which do not count yet; logits of `all` rows or of the last, none without
- * fn. _advance: evaluates s->ids[s->n .. n), with the logits of the last. _book: of the decode pass of n_rows that began at start_ns and ended now; _book_token: one
- * of its rows counts, s->n is behind it. */
-int wr_session_pass(weir_session *, const int32_t *ids, uint32_t m, bool all, wr_head_fn *, void *user, weir_err *);
+/* Passes of a session (session.c). _pass: one over m ids from position s->n on, or (depth not NULL) depth[i] behind it, which do not count yet; logits of `all`
+ * rows or of the last, none without fn. _advance: evaluates s->ids[s->n .. n), with the logits of the last. _book: of the decode pass of n_rows that began at
+ * start_ns and ended now; _book_token: one of its rows counts, s->n is behind it. */
+int wr_session_pass(weir_session *, const int32_t *ids, const uint32_t *depth, uint32_t m, bool all, wr_head_fn *, void *user, weir_err *);
 int wr_session_advance(weir_session *, size_t n, weir_err *);
 double wr_session_book(weir_session *, uint32_t n_rows, uint64_t start_ns);
 void wr_session_book_token(weir_session *);
@@ -194,6 +210,16 @@ int wr_draft_fit(weir_plan *, uint64_t bytes, weir_err *);
 int wr_draft_open(weir_engine *, weir_err *);
 int wr_draft_follow(weir_session *draft, const int32_t *ids, size_t n, weir_err *);
 int wr_draft_propose(weir_session *draft, const weir_sampling *, int32_t *ids, size_t n, uint32_t k, weir_err *);
+/* What may come behind ids[n]: tokens[0] is what the draft draws, the others are the likeliest beside it, the likeliest first; n_most at most, and what the
+ * draft's probabilities of them are. */
+int wr_draft_ask(weir_session *draft, const weir_sampling *, const int32_t *ids, size_t n, uint32_t n_most, int32_t *tokens, float *probabilities, weir_err *);
+/* Trees (tree.c). _pays: whether the next burst should be one. _propose: spec->tree and its rows, of at most n_most tokens, none more than most_depth behind
+ * the one drawn last, which the session's ids have: where `line` tokens in a row would be proposed, as many as pay; 0: n_most if there are so many. _learn: from what
+ * came of the last one; how many rows from the root down, each the first of its place, were right. */
+void wr_tree_believe(struct wr_tree_belief *);
+bool wr_tree_pays(struct wr_tree_belief *);
+int wr_tree_propose(weir_session *, const weir_sampling *, uint32_t n_most, uint32_t most_depth, uint32_t line, weir_err *);
+uint32_t wr_tree_learn(struct wr_spec *);
 /* weir_plan_open; `is_draft`: of a model whose text is another's. */
 int wr_plan_open(weir_plan **out, const char *path, const weir_options *, bool is_draft, weir_err *);
 /* Rates (rates.c): loads the profile and fills in what info says of them; and the seconds that are expected for n tokens, the first of them at

@@ -130,6 +130,7 @@ int weir_options_set(weir_options *o, const char *name, const char *value, weir_
     }
     if (strcmp(name, "draft") == 0) return path_of(name, value, o->draft, sizeof o->draft, err);
     if (strcmp(name, "spec-k") == 0) return number(name, value, 1, WR_SPEC_MOST, &o->spec_k, err);
+    if (strcmp(name, "spec-tree") == 0) return number(name, value, 1, WR_SPEC_MOST, &o->spec_tree, err);
     if (strcmp(name, "io") == 0) {
         const struct wr_io_ops *io = wr_io_find(value);
         if (io == NULL || (io->diagnostic && strcmp(value, "auto") != 0))

@@ -91,7 +91,7 @@ static int give_logits(void *user, uint32_t word, uint32_t n_words, uint32_t n_r
     return e->fn(e->user, e->first_row, n_rows, word, n_words, tile);
 }
 
-int wr_session_pass(weir_session *s, const int32_t *ids, uint32_t m, bool all, wr_head_fn *fn, void *user, weir_err *err)
+int wr_session_pass(weir_session *s, const int32_t *ids, const uint32_t *depth, uint32_t m, bool all, wr_head_fn *fn, void *user, weir_err *err)
 {
     weir_engine *e = s->engine;
     const weir_plan *p = e->plan;
@@ -99,7 +99,8 @@ int wr_session_pass(weir_session *s, const int32_t *ids, uint32_t m, bool all, w
     for (uint32_t i = 0; rc == 0 && i < p->catalog.n_files; i++) rc = wr_file_check(&p->catalog.files[i], err);
     if (rc != 0) return rc;
     for (uint32_t i = 0; i < m; i++)
-        s->rows[i] = (struct wr_pass_row){.position = (uint32_t)(s->n + i), .token = ids[i], .logits = all || (fn != NULL && i == m - 1)};
+        s->rows[i] =
+            (struct wr_pass_row){.position = (uint32_t)s->n + (depth != NULL ? depth[i] : i), .token = ids[i], .logits = all || (fn != NULL && i == m - 1)};
     rc = wr_pass_run(&e->pass, s->rows, m, fn, user, err);
     if (rc == 0 && (rc = wr_context_compare(e, err)) != 0) wr_context_refuse(s); /* what was loaded is not this model's */
     return rc == WEIR_E_NONFINITE ? wr_err_prefix(err, rc, "%s", wr_file_label(p->path)) : rc;
@@ -147,7 +148,7 @@ static int advance(weir_session *s, size_t n, struct eval *eval, weir_err *err)
         s->tick.m = m;
         s->tick.done = s->n;
         const uint64_t pass_start = wr_clock_ns();
-        rc = wr_session_pass(s, s->ids + s->n, m, eval != NULL, fn, eval != NULL ? (void *)eval : s, err);
+        rc = wr_session_pass(s, s->ids + s->n, NULL, m, eval != NULL, fn, eval != NULL ? (void *)eval : s, err);
         if (rc != 0) break;
         s->n += m;
         if (!decode) wr_spec_saw(s, m, (double)(wr_clock_ns() - pass_start) * 1e-9);

@@ -16,7 +16,7 @@ void wr_tree_offer(struct wr_tree *t, int32_t parent, const int32_t *tokens, con
     const struct wr_tree_node *above = parent == WR_TREE_ROOT ? NULL : &t->nodes[parent];
     const uint32_t room = t->n_max - t->n_nodes;
     for (uint32_t i = 0; i < n; i++) {
-        struct wr_tree_node c = {parent, tokens[i], above == NULL ? 1 : above->depth + 1, probabilities[i] * (above == NULL ? 1 : above->path)};
+        struct wr_tree_node c = {parent, tokens[i], above == NULL ? 1 : above->depth + 1, i, probabilities[i] * (above == NULL ? 1 : above->path)};
         uint32_t at = t->n_candidates;
         while (at > 0 && t->candidates[at - 1].path < c.path) at--;
         if (at >= room) continue;
@@ -39,9 +39,52 @@ int32_t wr_tree_grow(struct wr_tree *t, const double *seconds)
     return (int32_t)t->n_nodes++;
 }
 
-int32_t wr_tree_child(const struct wr_tree *t, int32_t parent, int32_t token)
+/* The children of `parent`, whose index is below `from`, and all below them. */
+static void lay_out(const struct wr_tree *t, int32_t parent, uint32_t from, struct wr_tree_rows *r)
 {
-    for (uint32_t i = (uint32_t)(parent + 1); i < t->n_nodes; i++)
-        if (t->nodes[i].parent == parent && t->nodes[i].token == token) return (int32_t)i;
-    return -1;
+    for (uint32_t least = 0;;) {
+        int32_t child = -1;
+        for (uint32_t i = from; i < t->n_nodes; i++) {
+            const struct wr_tree_node *n = &t->nodes[i];
+            if (n->parent == parent && n->rank >= least && (child < 0 || n->rank < t->nodes[child].rank)) child = (int32_t)i;
+        }
+        if (child < 0) return;
+        least = t->nodes[child].rank + 1;
+        r->node[r->n] = child;
+        r->token[r->n] = t->nodes[child].token;
+        r->depth[r->n++] = t->nodes[child].depth;
+        lay_out(t, child, (uint32_t)child + 1, r);
+    }
+}
+
+void wr_tree_lay_out(const struct wr_tree *t, int32_t root_token, struct wr_tree_rows *r)
+{
+    r->n = 1;
+    r->node[0] = WR_TREE_ROOT;
+    r->token[0] = root_token;
+    r->depth[0] = 0;
+    lay_out(t, WR_TREE_ROOT, 0, r);
+}
+
+void wr_tree_line(struct wr_tree_rows *r, uint32_t k)
+{
+    r->n = k + 1;
+    for (uint32_t i = 0; i <= k; i++) {
+        r->node[i] = (int32_t)i - 1;
+        r->depth[i] = i;
+    }
+}
+
+uint32_t wr_tree_above(const struct wr_tree_rows *r, uint32_t row)
+{
+    uint32_t i = row;
+    while (r->depth[i] >= r->depth[row]) i--;
+    return i;
+}
+
+uint32_t wr_tree_next(const struct wr_tree_rows *r, uint32_t row, int32_t token)
+{
+    for (uint32_t i = row + 1; i < r->n && r->depth[i] > r->depth[row]; i++)
+        if (r->depth[i] == r->depth[row] + 1 && r->token[i] == token) return i;
+    return 0;
 }

@@ -202,6 +202,28 @@ static void tell_chance(struct wr_gate *g, uint32_t depth, bool accepted)
     for (uint32_t i = class + 1; i < WR_GATE_CLASSES; i++) g->chance[i].n = 0;
 }
 
+uint32_t wr_gate_reach(const struct wr_gate *g, uint32_t most_rows, double *seconds)
+{
+    const struct curve c = curve_of(g);
+    double most;
+    const double reserve = seconds_of(&c, 1, &most) + g->saved + WR_GATE_RISK * g->elapsed, reach = 2 * c.rows[c.n - 1];
+    uint32_t rows = 1;
+    for (uint32_t i = 1; i <= most_rows; i++) {
+        seconds[i - 1] = seconds_of(&c, i, &most);
+        if (i == rows + 1 && i <= reach && most + (i - 1) * g->draft_seconds <= reserve) rows = i;
+    }
+    return rows;
+}
+
+void wr_gate_report_tree(
+    struct wr_gate *g, uint32_t proposed, uint32_t accepted, uint32_t more, uint32_t asked, uint32_t rows, double seconds, double draft_seconds)
+{
+    wr_gate_report(g, 0, proposed, accepted, rows, seconds, 0);
+    if (asked > 0) g->draft_seconds = moved(g->draft_seconds, draft_seconds / asked, g->n_drafts++, TIME_RATE);
+    g->elapsed += draft_seconds;
+    if (rows > 1) g->saved += more * g->time[1].seconds - draft_seconds;
+}
+
 void wr_gate_report(struct wr_gate *g, uint32_t match_length, uint32_t proposed, uint32_t accepted, uint32_t rows, double seconds, double draft_seconds)
 {
     struct wr_gate_time *t = &g->time[class_of(rows)];

@@ -50,6 +50,14 @@ uint32_t wr_gate_choose(struct wr_gate *, uint32_t available, uint32_t match_len
  * That tells what it would have been worth, at no cost. */
 void wr_gate_report(struct wr_gate *, uint32_t match_length, uint32_t proposed, uint32_t accepted, uint32_t rows, double seconds, double draft_seconds);
 
+/* The same of a tree: of the chain of first proposals `proposed` were verified and the first `accepted` right; `more` were right beside them; the draft
+ * model was asked `asked` times. */
+void wr_gate_report_tree(
+    struct wr_gate *, uint32_t proposed, uint32_t accepted, uint32_t more, uint32_t asked, uint32_t rows, double seconds, double draft_seconds);
+/* The most rows, up to `most`, of a pass that may be tried if the draft model is asked as many times; seconds[rows - 1] is set to what they are
+ * likely to take without it. 1: none. Something is known. */
+uint32_t wr_gate_reach(const struct wr_gate *, uint32_t most, double *seconds);
+
 /* What the gate believes: tokens of a pass that verifies k, seconds of a pass of `rows` rows (0: nothing is known yet). */
 double wr_gate_tokens(const struct wr_gate *, uint32_t k, uint32_t match_length);
 double wr_gate_seconds(const struct wr_gate *, uint32_t rows);

@@ -10,7 +10,7 @@
 #include "base/mem.h"
 
 enum wr_tier { WR_TIER_DISK, WR_TIER_RAM, WR_N_TIERS };
-enum wr_region { WR_REGION_PINNED, WR_REGION_RING, WR_REGION_KV, WR_REGION_SEAM, WR_N_REGIONS };
+enum wr_region { WR_REGION_PINNED, WR_REGION_RING, WR_REGION_KV, WR_REGION_TREE, WR_REGION_SEAM, WR_N_REGIONS };
 
 struct wr_ref {
     uint8_t tier;

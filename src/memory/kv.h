@@ -25,6 +25,7 @@ struct wr_kv_store; /* kv_store.h: what a spilled one has besides */
 
 struct wr_kv {
     struct wr_device *device;
+    enum wr_region region;
     enum wr_kv_type type;
     uint32_t n_layer, n_head_kv, head_dim;
     uint32_t n_positions;            /* a multiple of 16; spilled: of WR_TILE */
@@ -38,13 +39,17 @@ uint64_t wr_kv_position_bytes(enum wr_kv_type, uint32_t n_layer, uint32_t n_head
 /* Takes the region for n_ctx positions from the arena, all zero. */
 int wr_kv_open(struct wr_kv *, struct wr_device *, enum wr_kv_type, uint32_t n_layer, uint32_t n_head_kv, uint32_t head_dim, uint32_t n_ctx, struct wr_arena *,
     struct wr_ledger *, weir_err *);
+/* One of n positions (rounded up to 16) in `memory`, n * wr_kv_position_bytes, for what belongs to `of` and has no place in it yet. Nothing is to be closed. */
+int wr_kv_open_beside(struct wr_kv *, const struct wr_kv *of, uint32_t n, void *memory, weir_err *);
 /* Stops threads and closes the file of a spilled one; nothing else is to be done. */
 void wr_kv_close(struct wr_kv *);
 
 /* K from the block that holds `position` on, V from `position` on; `n` positions (K: rounded out to blocks) of one tile, which is in memory: resident, hot
- * (of the pass's rows), in a local layer's slots, or taken from the ring. */
+ * (of the pass's rows), the tail, in a local layer's slots, or taken from the ring. */
 struct wr_ref wr_kv_keys(const struct wr_kv *, uint32_t layer, uint32_t head, uint32_t position, uint32_t n);
 struct wr_ref wr_kv_values(const struct wr_kv *, uint32_t layer, uint32_t head, uint32_t position, uint32_t n);
+/* The key and the value of one position become those of a position of another of the same shape; both are in memory. */
+void wr_kv_copy(struct wr_kv *to, uint32_t to_position, const struct wr_kv *from, uint32_t from_position, uint32_t layer, uint32_t head);
 
 /* ---- what is where, for plan and store alike ------------------------------------------- */
 

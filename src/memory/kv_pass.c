@@ -62,6 +62,7 @@ static void lay_out(struct wr_kv_store *s)
 int wr_kv_open_spilled(struct wr_kv *kv, const struct wr_kv_config *c, weir_err *err)
 {
     *kv = (struct wr_kv){.device = c->device,
+        .region = WR_REGION_KV,
         .type = c->type,
         .n_layer = c->n_layer,
         .n_head_kv = c->n_head_kv,

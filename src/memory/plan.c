@@ -285,7 +285,7 @@ static uint64_t draft_bytes(const struct wr_plan_input *in, uint32_t n_ctx, uint
 {
     if (in->spec_rows == 0) return 0;
     const uint32_t idle = idle_logits(in, chunk), own = idle < in->spec_rows ? in->spec_rows - idle : 0;
-    return page(in->draft_bytes + in->draft_bytes_per_position * n_ctx + own * in->logits_bytes);
+    return page(in->draft_bytes + in->draft_bytes_per_position * n_ctx + own * in->logits_bytes + in->tree_bytes);
 }
 
 /* What an automaton gets that is not needed: of `spare` bytes a part that does not matter, so that more memory never pins less. */

@@ -53,6 +53,7 @@ struct wr_plan_input {
     uint32_t spec_rows, spec_most;
     uint64_t logits_bytes, idle_per_row; /* of a row */
     uint64_t draft_bytes, draft_bytes_per_position;
+    uint64_t tree_bytes; /* of keys and values of a tree's rows, in the account DRAFT, where spec_rows are */
     uint64_t tokenizer_bytes, process_bytes;
     bool no_text; /* the text account holds ids alone */
     uint64_t budget;

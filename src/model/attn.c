@@ -5,6 +5,10 @@
  * once for all of them; spans are merged in ascending order whatever the split. Where all tiles are in memory, an item goes
  * through its tiles; where some come from disk, a run of tiles goes through all items. Where items are few, each span of theirs
  * is work of its own, and the spans are merged when all are there: rule g cuts at positions, not by the number of threads.
+ *
+ * Rows of a tree share the tiles before the one that they lie in, which has room for one branch. So keys and values of all rows go to a place beside it first.
+ * Then, a head at a time, rows go in order to their positions in the tile and attend: those of a row's own branch are there when its turn comes,
+ * because a branch is in order and the next one begins where it leaves it. A row sees what it would have seen alone.
  */
 #include <math.h>
 #include <string.h>
@@ -55,13 +59,14 @@ static void store_row(struct wr_pass *p, uint32_t row, uint32_t il)
         p->kernels->rmsnorm(q + h * hp->head_dim, w, q + h * hp->head_dim, hp->head_dim, hp->eps);
     }
     p->kernels->rope(q, hp->n_head + hp->n_head_kv, hp->head_dim, hp->n_rot, rope->cos + row * n_half, rope->sin + row * n_half, hp->rope_interleaved);
-    const struct wr_kv *kv = &p->kv[p->rows[row].sequence];
+    const struct wr_kv *kv = p->branches ? &p->tree : &p->kv[p->rows[row].sequence];
+    const uint32_t place = p->branches ? row : position;
     const uint32_t n_rotated =
         wr_kv_rotates_keys(kv->type) && !p->heads_rotated ? hp->n_head + (wr_kv_rotates_values(kv->type) ? 2 : 1) * hp->n_head_kv : 0; /* q, k, v */
     for (uint32_t h = 0; h < n_rotated; h++) wr_hadamard(q + h * hp->head_dim, hp->head_dim);
     for (uint32_t h = 0; h < hp->n_head_kv; h++) {
-        struct wr_ref key = wr_kv_keys(kv, il, h, position, 1), value = wr_kv_values(kv, il, h, position, 1);
-        if (!p->kernels->kv_store(kv->type, hp->head_dim, k + h * hp->head_dim, v + h * hp->head_dim, wr_ref_address(p->device, &key), position % WR_KV_BLOCK,
+        struct wr_ref key = wr_kv_keys(kv, il, h, place, 1), value = wr_kv_values(kv, il, h, place, 1);
+        if (!p->kernels->kv_store(kv->type, hp->head_dim, k + h * hp->head_dim, v + h * hp->head_dim, wr_ref_address(p->device, &key), place % WR_KV_BLOCK,
                 wr_ref_address(p->device, &value)))
             wr_pass_fail(p, WEIR_E_NONFINITE, "a key or value of position %u is not finite, or beyond what KV type %s holds", position, wr_kv_name(kv->type));
     }
@@ -72,7 +77,7 @@ static void store_member(void *arg, uint32_t member, uint32_t n_members)
 {
     struct attention *a = arg;
     struct wr_pass *p = a->p;
-    uint32_t skew = p->rows[0].position % WR_KV_BLOCK;
+    uint32_t skew = p->branches ? 0 : p->rows[0].position % WR_KV_BLOCK;
     for (;;) {
         uint32_t block = atomic_fetch_add(&a->next, WR_KV_BLOCK);
         if (block >= p->m + skew) return;
@@ -256,7 +261,38 @@ static void attend_item_part(struct attention *a, uint32_t item, uint8_t *work)
     item_pairs(a, item, &head, &first, &end);
     set_queries(&s, a, head, first, end - first);
     keep_state(&s, first, 0);
-    for (uint32_t tile = a->tile_from; tile < a->tile_to && tile * WR_TILE <= s.last; tile++) attend_tile(&s, tile * WR_TILE, a->tile_to * WR_TILE, work);
+    const uint32_t begin = s.begin / WR_TILE;
+    for (uint32_t tile = a->tile_from > begin ? a->tile_from : begin; tile < a->tile_to && tile * WR_TILE <= s.last; tile++)
+        attend_tile(&s, tile * WR_TILE, a->tile_to * WR_TILE, work);
+}
+
+/* The rows of a tree in the tile that they lie in, for one head. */
+static void attend_branches(struct attention *a, uint32_t head, uint8_t *work)
+{
+    struct wr_pass *p = a->p;
+    struct wr_kv *kv = &p->kv[p->rows[0].sequence];
+    const uint32_t base = p->rows[0].position / WR_TILE * WR_TILE;
+    struct queries s;
+    for (uint32_t row = 0, next; row < p->m; row = next) {
+        next = row;
+        do { /* rows that follow one another see one another, and nothing else is in the way */
+            wr_kv_copy(kv, p->rows[next].position, &p->tree, next, a->il, head);
+            next++;
+        } while (next < p->m && p->rows[next].position == p->rows[next - 1].position + 1);
+        for (uint32_t first = row * a->group, n; first < next * a->group; first += n) {
+            n = next * a->group - first < WR_TILE_MAX_Q ? next * a->group - first : WR_TILE_MAX_Q;
+            set_queries(&s, a, head, first, n);
+            keep_state(&s, first, 0);
+            attend_tile(&s, base, base + WR_TILE, work);
+        }
+    }
+}
+
+static void branches_member(void *arg, uint32_t member, uint32_t n_members)
+{
+    struct attention *a = arg;
+    uint8_t *work = a->p->member_work + member * a->p->member_bytes;
+    for (uint32_t head; (head = atomic_fetch_add(&a->next, 1)) < a->p->model->hp.n_head_kv;) attend_branches(a, head, work);
 }
 
 static void attend_member(void *arg, uint32_t member, uint32_t n_members)
@@ -299,22 +335,26 @@ static uint32_t spans_apart(const struct attention *a)
 }
 
 /* Tiles outside, items inside: a run of tiles that are in memory is seen by all items before the ring's slots are given back. Members share the items of a
- * run as they share all others, for members do not wait for one another (base/team.h). */
-static bool attend_streamed(struct attention *a, struct wr_kv *kv, uint32_t from, uint32_t to)
+ * run as they share all others, for members do not wait for one another (base/team.h). Tiles [from, to) come from the ring; the tile of a tree is none of them
+ * and is the last. */
+static bool attend_runs(struct attention *a, struct wr_kv *kv, uint32_t from, uint32_t to)
 {
     struct wr_pass *p = a->p;
-    const uint32_t end = p->rows[p->m - 1].position / WR_TILE + 1;
+    const uint32_t end = p->rows[p->m - 1].position / WR_TILE + !p->branches;
     weir_err err;
     for (a->tile_from = 0; a->tile_from < end; a->tile_from = a->tile_to) {
         uint32_t n = 0;
         int rc = a->tile_from >= from && a->tile_from < to ? wr_kv_take(kv, a->il, a->tile_from, &n, &err) : 0;
         if (rc < 0) return wr_pass_fail(p, rc, "%s", err.text);
         a->tile_to = n > 0 ? a->tile_from + n : a->tile_from < from ? from : end;
+        if (a->tile_to > end) a->tile_to = end;
         atomic_store(&a->next, 0);
         wr_team_run(p->team, attend_member, a);
         if (n > 0) wr_kv_give_back(kv, p->device->ops->fence(p->device));
         if (atomic_load(&p->failed)) return false;
     }
+    atomic_store(&a->next, 0);
+    if (p->branches) wr_team_run(p->team, branches_member, a);
     return true;
 }
 
@@ -346,14 +386,14 @@ bool wr_attention_store(struct wr_pass *p, uint32_t il)
 bool wr_attention_attend(struct wr_pass *p, uint32_t il)
 {
     struct attention a = attention_of(p, il);
-    uint32_t from, to;
+    uint32_t from = 0, to = 0;
     weir_err err;
-    if (!wr_kv_streams(sequence_of(p), il, &from, &to)) {
+    if (!wr_kv_streams(sequence_of(p), il, &from, &to) && !p->branches) {
         a.n_spans = spans_apart(&a);
         wr_team_run(p->team, attend_member, &a);
         atomic_store(&a.next, 0);
         if (a.n_spans > 0 && !atomic_load(&p->failed)) wr_team_run(p->team, merge_member, &a);
-    } else if (!attend_streamed(&a, sequence_of(p), from, to))
+    } else if (!attend_runs(&a, sequence_of(p), from, to))
         return false;
     if (atomic_load(&p->failed)) return false;
     int rc = wr_kv_layer_end(sequence_of(p), il, &err);

@@ -341,6 +341,29 @@ failed:
     return p->err.code;
 }
 
+/* Positions that the rows take, and whether they are a tree; 0: they are one that cannot be run. */
+static uint32_t positions_of(const struct wr_pass *p, const struct wr_pass_row *rows, uint32_t m, bool *branches)
+{
+    const uint32_t first = rows[0].position;
+    uint32_t end = first + 1;
+    bool whole = true;
+    *branches = false;
+    for (uint32_t i = 1; i < m; i++) {
+        const uint32_t position = rows[i].position;
+        if (rows[i].sequence != rows[i - 1].sequence) return m;
+        *branches = *branches || position != rows[i - 1].position + 1;
+        whole = whole && position > first && position <= rows[i - 1].position + 1;
+        if (position >= end) end = position + 1;
+    }
+    return !*branches ? m : whole && m <= p->tree.n_positions && end / WR_TILE == first / WR_TILE ? end - first : 0;
+}
+
+void wr_pass_keep_row(struct wr_pass *p, uint32_t row, uint32_t position)
+{
+    for (uint32_t il = 0; p->branches && il < p->tree.n_layer; il++)
+        for (uint32_t head = 0; head < p->tree.n_head_kv; head++) wr_kv_copy(p->kv, position, &p->tree, row, il, head);
+}
+
 int wr_pass_run(struct wr_pass *p, const struct wr_pass_row *rows, uint32_t m, wr_head_fn *fn, void *user, weir_err *err)
 {
     p->rows = rows;
@@ -348,7 +371,8 @@ int wr_pass_run(struct wr_pass *p, const struct wr_pass_row *rows, uint32_t m, w
     p->gathered = false;
     atomic_store(&p->failed, 0);
     struct wr_kv *kv = &p->kv[rows[0].sequence];
-    int rc = wr_kv_begin(kv, rows[0].position, m, err);
+    const uint32_t n = positions_of(p, rows, m, &p->branches);
+    int rc = n > 0 ? wr_kv_begin(kv, rows[0].position, n, err) : wr_err(err, WEIR_E_FAIL, "a pass of %u rows from position %u is no tree", m, rows[0].position);
     if (rc < 0) return rc;
     wr_pager_begin(p->pager, fn != NULL);
     wr_guard_enter("a pass");

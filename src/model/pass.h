@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One pass: m rows (sequence, position, token) through all layers. Prefill, decode, verification and batches are the same
- * thing. Work is split over output rows, heads and pass rows, never over a reduction, so nothing here depends on the
+ * thing; so are branches of a tree of rows. Work is split over output rows, heads and pass rows, never over a reduction, so nothing here depends on the
  * number of threads.
  */
 #ifndef WR_MODEL_PASS_H
@@ -30,6 +30,7 @@ struct wr_pass {
     struct wr_device *device;
     struct wr_team *team;
     struct wr_kv *kv;   /* [sequences] */
+    struct wr_kv tree;  /* room for the keys and values of a tree's rows; n_positions 0: there is none */
     bool heads_rotated; /* benchmarks: q, k and v are what wr_hadamard makes of others, and so is the result: runs on the same rows can follow one another */
     const volatile int *cancel;
     uint32_t max_rows;
@@ -38,6 +39,7 @@ struct wr_pass {
 
     const struct wr_pass_row *rows;
     uint32_t m;
+    bool branches; /* the rows are a tree */
     bool gathered; /* the rows at work are those that want logits, in order */
     /* Scratch, [max_rows][width] each. */
     float *x, *h, *g, *u; /* n_embd; max(n_embd, heads); max(q + k + v, n_ff); max(n_ff, n_embd, heads) */
@@ -63,10 +65,15 @@ void *wr_pass_idle(const struct wr_pass *);
 
 /* A tile of logits: words [word, word + n_words) of the rows that want logits, tile[i * n_words + j]. Non-zero stops the pass. */
 typedef int wr_head_fn(void *user, uint32_t word, uint32_t n_words, uint32_t n_rows, const float *tile);
-/* Runs rows [m] through the model; where keys and values are spilled, rows of one sequence at consecutive positions. With `fn`, the head runs for rows that
+/* Runs rows [m] through the model; where keys and values are spilled, rows of one sequence at consecutive positions. Or a tree, of one sequence: its first row
+ * is the root, and each other one comes behind the last row before it that has the position before its own, so that a branch is followed by the next
+ * one, which begins at a position that was there. No row of a tree may be the last of a tile, and all are of one. Keys and values of a tree's rows are in
+ * `tree` afterwards, row i at position i, and what the sequence has at their positions is nothing: wr_pass_keep_row. With `fn`, the head runs for rows that
  * want logits, tile by tile; without, no row may want any. 0, WEIR_E_CANCELLED, WEIR_E_NONFINITE, an error of reading (or of writing keys and values), or what
  * fn returned. The keys and values of the rows are stored; after an error those that were stored before. */
 int wr_pass_run(struct wr_pass *, const struct wr_pass_row *rows, uint32_t m, wr_head_fn *fn, void *user, weir_err *);
+/* Row `row` of the tree that was run last becomes what the sequence has at its position, before the next pass; where the rows were no tree it is that already. */
+void wr_pass_keep_row(struct wr_pass *, uint32_t row, uint32_t position);
 
 /* ---- for families ---- */
 

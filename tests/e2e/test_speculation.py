@@ -45,13 +45,13 @@ def model(request, tmp_path_factory):
     return tiny_model.write(tmp_path_factory.mktemp("speculation") / f"{request.param}.gguf", "Q8_0", arch=request.param)
 
 
-def check_combinations(model, folder, say, drafts, **how):
+def check_combinations(model, folder, say, drafts, *, option="--spec-k", **how):
     """Pairs of all settings; `drafts` gives the name of each drafter its flags. Proposed and accepted tokens of each drafter."""
     plain = {name: generated(model, *sampler, "--spec", "off", **how)[0] for name, sampler in SAMPLERS.items()}
     counts = {name: [0, 0, 0, 0] for name in drafts}
     rows = list(covering({"k": DEPTHS, "sampler": list(SAMPLERS), "where": WHERE, "threads": (1, 2, 3), "draft": list(drafts)}))
     for row in rows:
-        flags = flags_of(model, row["where"], folder, *drafts[row["draft"]], "--spec-k", row["k"], "-t", row["threads"])
+        flags = flags_of(model, row["where"], folder, *drafts[row["draft"]], option, row["k"], "-t", row["threads"])
         found, done = generated(model, *SAMPLERS[row["sampler"]], *flags, **how)
         assert found == plain[row["sampler"]], row
         spec = done["spec"]
@@ -80,6 +80,9 @@ def test_draft_models(model, tmp_path, say):
     counts = check_combinations(model, tmp_path, say, {name: ("--spec", "draft", "--draft", path) for name, path in drafts.items()})
     itself, right, wrong = (accepted / drafted for drafted, accepted, _, _ in (counts[name] for name in drafts))
     assert itself == 1 and 4 * wrong < right < 1
+    per_pass = {name: 1 + accepted / passes for name, (_, accepted, passes, _) in counts.items()}
+    trees = check_combinations(model, tmp_path, say, {name: ("--draft", drafts[name]) for name in ("rough", "other")}, option="--spec-tree")
+    assert all(1 + accepted / passes > 0.9 * per_pass[name] for name, (_, accepted, passes, _) in trees.items())
 
 
 EDIT = """Repeat this function, but rename the variable total to amount.
@@ -131,6 +134,8 @@ def test_draft_refused(tiny, model, tmp_path):
     assert "renamed.gguf" in done.err and "token 7 is another" in done.err
     assert "--draft MODEL" in weir("run", model, PROMPT, "--spec", "draft", expect=2).err
     assert "--spec off" in weir("run", model, PROMPT, "--spec", "off", "--draft", model, expect=2).err
+    assert "--draft MODEL" in weir("run", model, PROMPT, "--spec-tree", 8, expect=2).err
+    assert "--spec-k" in weir("run", model, PROMPT, "--draft", model, "--spec-k", 8, "--spec-tree", 8, expect=2).err
     assert "absent.gguf" in weir("run", model, PROMPT, "--spec", "draft", "--draft", tmp_path / "absent.gguf", expect=5).err
 
 
@@ -187,16 +192,16 @@ def tiny_with_template(model, folder):
 @pytest.mark.parametrize("where", ["memory", "spilled"])
 def test_saved_contexts(model, tmp_path, where):
     """A context that was saved after bursts has the tokens that were drawn, is whole, and is gone on from as from a plain one."""
-    flags = ["--temp", 0.3, "--seed", 5, *flags_of(model, where, tmp_path, "--spec", "ngram", "--spec-k", 33)[4:]]
-    files = {spec: tmp_path / f"{spec}.kv" for spec in ("off", "ngram")}
-    more = {"off": (), "ngram": ("--spec-k", 33)}
-    first = [generated(model, *flags, "--spec", spec, *more[spec], "--save-context", file, n=330) for spec, file in files.items()]
-    assert first[0][0] == first[1][0] and first[1][1]["spec"]["accepted"] > 0
-    assert first[0][1]["n_saved"] == first[1][1]["n_saved"]
+    kinds = {"off": ("--spec", "off"), "ngram": ("--spec", "ngram", "--spec-k", 33), "tree": ("--draft", model, "--spec-tree", 16)}
+    flags = ["--temp", 0.3, "--seed", 5, *flags_of(model, where, tmp_path, *kinds["tree"])[4:]]
+    files = {kind: tmp_path / f"{kind}.kv" for kind in kinds}
+    first = [generated(model, *flags, *kinds[kind], "--save-context", file, n=330) for kind, file in files.items()]
+    assert all(found == first[0][0] and done["n_saved"] == first[0][1]["n_saved"] for found, done in first)
+    assert all(done["spec"]["accepted"] > 0 for _, done in first[1:])
     second = {}
-    for (spec, file), then in itertools.product(files.items(), ("off", "ngram")):
+    for (kind, file), then in itertools.product(files.items(), kinds):
         weir("inspect", file, "--check", expect=0)
-        second[spec, then] = generated(model, *flags, "--spec", then, *more[then], "--context", file, prompt=" and the one", n=60)[0]
+        second[kind, then] = generated(model, *flags, *kinds[then], "--context", file, prompt=" and the one", n=60)[0]
     assert len({json.dumps(found) for found in second.values()}) == 1
 
 

@@ -38,12 +38,20 @@ static weir_options with_draft(weir_options o)
     return o;
 }
 
+static weir_options with_tree(weir_options o)
+{
+    o = with_draft(o);
+    o.spec_k = 0;
+    o.spec_tree = 2 * K;
+    return o;
+}
+
 /* Every way to propose, with weights streamed, and with keys and values on disk besides. */
-#define N_WAYS 4
+#define N_WAYS 6
 static weir_options way(size_t i)
 {
-    weir_options o = i % 2 == 0 ? with_ngram(options()) : with_draft(options());
-    return i < 2 ? o : spilled(o);
+    weir_options o = i % 3 == 0 ? with_ngram(options()) : i % 3 == 1 ? with_draft(options()) : with_tree(options());
+    return i < N_WAYS / 2 ? o : spilled(o);
 }
 
 struct run {
@@ -167,7 +175,7 @@ static void test_undisturbed(void **state)
         printf("way %zu: %llu proposed, %llu accepted in %llu passes\n", i, (unsigned long long)last.n_drafted, (unsigned long long)last.n_accepted,
             (unsigned long long)last.n_passes);
         assert_true(last.n_accepted > 0 && last.n_accepted < last.n_drafted);
-        assert_true((last.decode_kv_bytes > 0) == (i >= 2) && last.decode_bytes > 0);
+        assert_true((last.decode_kv_bytes > 0) == (i >= N_WAYS / 2) && last.decode_bytes > 0);
     }
 }
 
@@ -176,7 +184,7 @@ static void nth(enum wr_fault_kind kind, int code, int other_code)
     skip_under_valgrind();
     for (size_t i = 0; i < N_WAYS; i++) {
         const weir_options o = way(i);
-        if (kind == WR_FAULT_WRITE && i < 2) continue; /* nothing is written */
+        if (kind == WR_FAULT_WRITE && i < N_WAYS / 2) continue; /* nothing is written */
         nth_failure(&(struct work){run, o, text_of(&o)->answer, text_of(&o)->n_generated, kind == WR_FAULT_READ}, kind, code, other_code);
     }
 }
@@ -331,7 +339,7 @@ static void test_saved_in_a_burst(void **state)
             memcpy(ids, text->ids, n * sizeof *ids);
             if (go_on(&r, text, ids, &n, text->n_prompt + k, &finish, &err) < 0) fail_msg("%s", err.text);
             assert_int_equal(n, text->n_prompt + k);
-            n_pending += r.session->spec.next < r.session->spec.n_rows;
+            n_pending += r.session->spec.at + 1 < r.session->spec.n_rows;
             if (weir_session_save(r.session, own ? NULL : path, &err) < 0) fail_msg("%s", err.text);
             held = weir_session_ids(r.session, &n_held);
             assert_int_equal(n_held, n - 1); /* the last one is not evaluated */

@@ -60,6 +60,44 @@ static double best_of_all(const double *seconds, uint32_t n_max)
     return best;
 }
 
+/* Every node is a row, below the row of its parent, with its token; branches come one after the other, of a place's children those offered first. */
+static void check_rows(const struct wr_tree *tree, const uint32_t *place_of_node)
+{
+    struct wr_tree_rows rows;
+    bool seen[WR_TREE_MAX] = {false};
+    wr_tree_lay_out(tree, 77, &rows);
+    assert_true(rows.n == tree->n_nodes + 1 && rows.node[0] == WR_TREE_ROOT && rows.token[0] == 77 && rows.depth[0] == 0);
+    for (uint32_t row = 1; row < rows.n; row++) {
+        const struct wr_tree_node *n = &tree->nodes[rows.node[row]];
+        const uint32_t above = wr_tree_above(&rows, row);
+        assert_true(!seen[rows.node[row]] && rows.token[row] == n->token && rows.depth[row] == n->depth);
+        assert_true(rows.node[above] == n->parent && above < row && rows.depth[row] <= rows.depth[row - 1] + 1);
+        assert_int_equal(wr_tree_next(&rows, above, n->token), row);
+        for (uint32_t before = above + 1; before < row; before++)
+            if (rows.depth[before] == rows.depth[row]) assert_true(tree->nodes[rows.node[before]].rank < n->rank);
+        seen[rows.node[row]] = true;
+    }
+    for (uint32_t row = 0; row < rows.n; row++) /* a token that is not below it, but may be elsewhere */
+        for (uint32_t place = 1; place < ALL + 1; place++) {
+            bool is = false;
+            for (uint32_t i = 0; i < tree->n_nodes; i++) is = is || (tree->nodes[i].parent == rows.node[row] && place_of_node[i] == place);
+            assert_int_equal(wr_tree_next(&rows, row, (int32_t)place) > 0, is);
+        }
+}
+
+/* Tokens in a row: each below the one before it. */
+static void test_line(void **unused)
+{
+    (void)unused;
+    struct wr_tree_rows rows = {.token = {5, 6, 7, 6}};
+    wr_tree_line(&rows, 3);
+    assert_true(rows.n == 4 && rows.depth[0] == 0 && rows.depth[3] == 3);
+    assert_true(wr_tree_next(&rows, 0, 6) == 1 && wr_tree_next(&rows, 1, 7) == 2 && wr_tree_next(&rows, 2, 6) == 3);
+    assert_true(wr_tree_next(&rows, 0, 7) == 0 && wr_tree_next(&rows, 1, 6) == 0 && wr_tree_next(&rows, 3, 6) == 0);
+    wr_tree_line(&rows, 0);
+    assert_true(rows.n == 1 && wr_tree_next(&rows, 0, 6) == 0);
+}
+
 static void test_exhaustive(void **unused)
 {
     (void)unused;
@@ -90,12 +128,11 @@ static void test_exhaustive(void **unused)
             assert_int_equal((place_of_node[i] - 1) / WIDTH, n->parent < 0 ? 0 : place_of_node[n->parent]);
             assert_int_equal(n->depth, n->parent < 0 ? 1 : tree.nodes[n->parent].depth + 1);
             assert_true(fabs(n->path - path_of(place_of_node[i])) < 1e-6);
-            assert_int_equal(wr_tree_child(&tree, n->parent, n->token), i);
             last = n->path;
             expected += path_of(place_of_node[i]);
         }
         assert_true(tree.n_nodes <= n_max && fabs(tree.expected - expected) < 1e-5);
-        assert_int_equal(wr_tree_child(&tree, WR_TREE_ROOT, 99), -1);
+        check_rows(&tree, place_of_node);
         double rate = expected / seconds[tree.n_nodes], best = best_of_all(seconds, n_max);
         if (rate < best * (1 - 1e-6)) fail_msg("round %u: %u nodes, %.6f tokens a second, possible are %.6f", round, tree.n_nodes, rate, best);
     }
@@ -136,6 +173,6 @@ static void test_bounded(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_exhaustive), cmocka_unit_test(test_bounded)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_exhaustive), cmocka_unit_test(test_line), cmocka_unit_test(test_bounded)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -143,6 +143,36 @@ static void test_never_slower(void **unused)
                 }
 }
 
+/* Trees of as many rows as may be tried, whenever any may, the chance of each place a: the first token of a place is right as often as the one beside it. */
+static void test_reach(void **unused)
+{
+    (void)unused;
+    for (size_t m = 0; m < N_MACHINES; m++)
+        for (int told = NOTHING; told <= PROMPT; told++)
+            for (int step = 0; step <= 20; step += 5) {
+                struct run r;
+                double seconds[WR_GATE_MAX + 1];
+                state = m * 1000 + (uint64_t)step;
+                start(&r, &machines[m], (enum told)told, 0);
+                wr_gate_report(&r.gate, 0, 0, 0, 1, r.seconds = pass(r.machine, 1), 0);
+                r.tokens = 1;
+                for (uint32_t i = 0, most = 1; i < 2000; i++) {
+                    const uint32_t rows = wr_gate_reach(&r.gate, WR_GATE_MAX + 1, seconds);
+                    uint32_t chain = 0, beside = 0;
+                    while (chain + beside < (rows - 1) / 2 && draw() < step / 20.0) *(beside == 0 && draw() < 0.5 ? &chain : &beside) += 1;
+                    for (uint32_t k = 2; k <= WR_GATE_MAX + 1; k++) assert_true(seconds[k - 1] >= seconds[k - 2]);
+                    const double took = pass(r.machine, rows), drafting = (rows - 1) * r.machine->draft;
+                    wr_gate_report_tree(&r.gate, (rows - 1) / 2, chain, beside, rows - 1, rows, took, drafting);
+                    r.seconds += took + drafting;
+                    r.tokens += 1 + chain + beside;
+                    if (rows > most) most = rows;
+                    const double ratio = r.tokens * pass(r.machine, 1) / r.seconds;
+                    if (ratio < FLOOR) fail_msg("%s, told %d, a = %.2f: %.4f of the plain rate", r.machine->name, told, step / 20.0, ratio);
+                    if (i == 1999 && step == 15 && m == 0 && told == RIGHT) assert_int_equal(most, WR_GATE_MAX + 1);
+                }
+            }
+}
+
 /* Acceptance changes midway, to anything from anything: the whole at no moment below the floor; and what follows the change alone, in which the gate must
  * first see that it has changed, not far below. */
 static void test_change(void **unused)
@@ -270,6 +300,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_never_slower),
+        cmocka_unit_test(test_reach),
         cmocka_unit_test(test_change),
         cmocka_unit_test(test_best),
         cmocka_unit_test(test_match_length),
