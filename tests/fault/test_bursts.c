@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <unistd.h>
+#include "base/os.h"
 #include "engine/tools.h"
 #include "faulty.h"
 
@@ -248,6 +249,34 @@ static void test_short_and_late_reads(void **state)
     }
 }
 
+/* What the next pass must read is read while the draft model computes: after a pass, whose reads come late, the ring is full without another one. */
+static void test_reads_while_drafting(void **state)
+{
+    skip_under_valgrind();
+    weir_options o = with_draft(options());
+    struct run r;
+    weir_err err;
+    snprintf(o.io, sizeof o.io, "fault");
+    wr_io_fault_script = (struct wr_io_fault_script){.delay_ns = 20000000};
+    int rc = open_run(&r, &o, &err);
+    wr_io_fault_script = (struct wr_io_fault_script){0};
+    if (rc < 0) fail_msg("%s", err.text);
+    if (weir_session_set(r.session, brief.ids, brief.n_prompt, &err) < 0) fail_msg("%s", err.text);
+    const struct wr_plan *plan = &r.engine->plan->plan;
+    weir_session *draft = r.session->spec.draft;
+    uint64_t full = plan->streamed;
+    for (uint32_t i = 0; i < plan->n_ahead; i++) full += plan->extents[plan->tape[i]].bytes;
+    const uint64_t before = wr_pager_stats(r.engine->pager).bytes_streamed;
+    uint32_t n = 0;
+    for (const uint64_t end = wr_clock_ns() + UINT64_C(10000000000); wr_pager_stats(r.engine->pager).bytes_streamed < full && wr_clock_ns() < end; n++)
+        if (weir_session_set(draft, brief.ids, 1 + n % brief.n_prompt, &err) < 0) fail_msg("%s", err.text);
+    printf("%llu bytes of the next pass were read in %u passes of the draft, of %llu\n",
+        (unsigned long long)(wr_pager_stats(r.engine->pager).bytes_streamed - before), n, (unsigned long long)(full - plan->streamed));
+    assert_int_equal(wr_pager_stats(r.engine->pager).bytes_streamed, full);
+    assert_true(before < full && n > 0);
+    close_run(&r);
+}
+
 static void test_fake_devices(void **state)
 {
     static void (*const devices[])(struct wr_device *) = {fake_device, fake_device_shared};
@@ -397,7 +426,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_undisturbed), cmocka_unit_test(test_a12_nth_allocation), cmocka_unit_test(test_nth_read),
         cmocka_unit_test(test_nth_write), cmocka_unit_test(test_nth_thread), cmocka_unit_test(test_goes_on_after_failures),
-        cmocka_unit_test(test_short_and_late_reads), cmocka_unit_test(test_fake_devices), cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_saved_in_a_burst), cmocka_unit_test(test_options_of_the_api)};
+        cmocka_unit_test(test_short_and_late_reads), cmocka_unit_test(test_reads_while_drafting), cmocka_unit_test(test_fake_devices),
+        cmocka_unit_test(test_cancel), cmocka_unit_test(test_saved_in_a_burst), cmocka_unit_test(test_options_of_the_api)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
