@@ -294,7 +294,7 @@ static void predict(const weir_session *s, weir_session_info *info)
 {
     const weir_plan *p = s->engine->plan, *draft = s->spec.draft != NULL ? s->spec.draft->engine->plan : NULL;
     const uint32_t position = (uint32_t)(s->decode_positions / info->n_decode);
-    double seconds = draft != NULL ? (double)info->n_drafted * wr_plan_seconds(draft, WR_WORK_DECODE, position, 1) : 0;
+    double seconds = draft != NULL ? (double)s->n_asked * wr_plan_seconds(draft, WR_WORK_DECODE, position, 1) : 0;
     for (uint32_t rows = 1; rows < WR_SPEC_MOST + 2; rows++)
         if (s->n_passes_of[rows] > 0) seconds += (double)s->n_passes_of[rows] * wr_plan_seconds(p, WR_WORK_DECODE, position, rows);
     info->decode_predicted_seconds = seconds;

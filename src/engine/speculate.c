@@ -134,6 +134,7 @@ static int plain(weir_session *s, weir_err *err)
     spec->n_rows = 1;
     spec->at = 0;
     spec->seconds = s->plain_seconds - before;
+    s->info.decode_seconds += spec->draft_seconds; /* for nothing that is worth a row */
     return 0;
 }
 
@@ -220,6 +221,7 @@ static int draft(weir_session *s, const weir_sampling *sampling, uint32_t n, uin
         if (rc == 0) memcpy(spec->rows.token + 1, s->ids + s->n + 1, n * sizeof *spec->rows.token);
         wr_tree_line(&spec->rows, n);
     }
+    s->n_asked += spec->is_tree ? spec->n_asked : n;
     spec->draft_seconds = (double)(wr_clock_ns() - followed) * 1e-9;
     return rc;
 }

@@ -221,7 +221,7 @@ void wr_gate_report_tree(
     wr_gate_report(g, 0, proposed, accepted, rows, seconds, 0);
     if (asked > 0) g->draft_seconds = moved(g->draft_seconds, draft_seconds / asked, g->n_drafts++, TIME_RATE);
     g->elapsed += draft_seconds;
-    if (rows > 1) g->saved += more * g->time[1].seconds - draft_seconds;
+    g->saved += more * g->time[1].seconds - draft_seconds;
 }
 
 void wr_gate_report(struct wr_gate *g, uint32_t match_length, uint32_t proposed, uint32_t accepted, uint32_t rows, double seconds, double draft_seconds)
@@ -233,5 +233,6 @@ void wr_gate_report(struct wr_gate *g, uint32_t match_length, uint32_t proposed,
     for (uint32_t i = 0; i < proposed && i <= accepted; i++) tell_chance(g, match_length + i, i < accepted);
     if (draft_seconds > 0 && proposed > 0) g->draft_seconds = moved(g->draft_seconds, draft_seconds / proposed, g->n_drafts++, TIME_RATE);
     g->elapsed += seconds + draft_seconds;
-    if (rows > 1) g->saved += accepted * g->time[1].seconds + g->time[1].seconds - seconds - draft_seconds;
+    g->saved -= draft_seconds;
+    if (rows > 1) g->saved += accepted * g->time[1].seconds + g->time[1].seconds - seconds;
 }
