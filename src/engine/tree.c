@@ -57,9 +57,10 @@ static int ask(weir_session *s, const weir_sampling *sampling, int32_t node, wei
 static int32_t unasked(const struct wr_tree *t, const bool *asked, uint32_t most_depth)
 {
     if (!asked[0]) return WR_TREE_ROOT;
-    int32_t i = 0; /* nodes are in the order of their paths */
-    while (i < (int32_t)t->n_nodes && (asked[i + 1] || t->nodes[i].depth >= most_depth)) i++;
-    return i;
+    uint32_t best = t->n_nodes;
+    for (uint32_t i = 0; i < t->n_nodes; i++)
+        if (!asked[i + 1] && t->nodes[i].depth < most_depth && (best == t->n_nodes || t->nodes[i].path > t->nodes[best].path)) best = i;
+    return (int32_t)best;
 }
 
 int wr_tree_propose(weir_session *s, const weir_sampling *sampling, uint32_t n_most, uint32_t most_depth, uint32_t line, weir_err *err)
