@@ -85,6 +85,17 @@ def test_draft_models(model, tmp_path, say):
     assert all(1 + accepted / passes > 0.9 * per_pass[name] for name, (_, accepted, passes, _) in trees.items())
 
 
+def test_draft_auto(model, tmp_path):
+    """What the gate chooses by the clock, lines and trees: the same tokens."""
+    rough = tiny_model.write(tmp_path / "rough.gguf", "Q4_0", arch=model.stem)
+    drafted = 0
+    for sampler, where in itertools.product(("greedy", "sampled"), WHERE):
+        found, done = generated(model, *SAMPLERS[sampler], *flags_of(model, where, tmp_path, "--draft", rough), n=400)
+        assert found == generated(model, *SAMPLERS[sampler], "--spec", "off", n=400)[0], (sampler, where)
+        drafted += done["spec"]["drafted"]
+    assert drafted > 0
+
+
 EDIT = """Repeat this function, but rename the variable total to amount.
 
 def bill(items, rate):
