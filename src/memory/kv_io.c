@@ -9,7 +9,8 @@
 #include "base/team.h"
 #include "memory/kv_store.h"
 
-#define POLL_NS 100000 /* with reads in flight, or a fence under way: look again */
+#define POLL_NS 100000  /* a fence is under way: look again */
+#define LOOK_NS 1000000 /* reads are in flight, of which the next to arrive says more: look whether there is room for others all the same */
 
 static void nap(void)
 {
@@ -132,7 +133,7 @@ static void await(struct reading *r, uint64_t timeout_ns)
             s->read_failed = true;
         }
     }
-    if (n > 0) pthread_cond_signal(&s->for_leader);
+    if (n > 0 && (s->read_failed || wr_kv_ready(s) >= s->wanted)) pthread_cond_signal(&s->for_leader);
 }
 
 static void start_again(struct reading *r)
@@ -157,7 +158,7 @@ static void *read_blocks(void *arg)
         enum next next;
         while ((next = submit_next(&r)) == SUBMITTED) {}
         if (r.in_flight > 0) {
-            await(&r, r.in_flight < s->layout.n_ring ? POLL_NS : UINT64_MAX);
+            await(&r, next == POLL ? POLL_NS : LOOK_NS);
         } else if (next == POLL) {
             pthread_mutex_unlock(&s->lock);
             nap();
@@ -199,6 +200,63 @@ int wr_kv_read_block(struct wr_kv *kv, uint32_t layer, uint32_t tile, uint64_t p
     s->n_reads++;
     pthread_mutex_unlock(&s->lock);
     return 0;
+}
+
+/* The next block that has a place of its own, below tile n_tiles; false: there is none. */
+static bool next_resident(const struct wr_kv_store *s, uint32_t n_tiles, struct wr_kv_cursor *at)
+{
+    for (; at->layer < s->config.n_layer; at->layer++, at->tile = 0)
+        if (at->tile < n_tiles && at->tile < s->layer[at->layer].resident) return true;
+    return false;
+}
+
+static int resident_arrived(struct wr_kv_store *s, const struct wr_io_done *done, weir_err *err)
+{
+    const struct wr_kv_ring_slot *slot = &s->slot[done->tag];
+    const struct wr_ref ref = {WR_TIER_RAM, WR_REGION_KV, s->layer[slot->layer].place + slot->tile * s->block_bytes, s->block_bytes, 0};
+    if (done->code != 0) {
+        if (err != NULL) *err = done->err;
+        return done->code;
+    }
+    int rc = s->config.read != NULL ? s->config.read(s->config.disk_user, slot->layer, slot->tile, s->memory + ref.offset, err) : 0;
+    if (rc < 0) return rc;
+    if (s->config.device->ops->upload != NULL) s->config.device->ops->upload(s->config.device, &ref);
+    s->bytes_read += s->block_bytes;
+    s->n_reads++;
+    return 0;
+}
+
+int wr_kv_read_resident(struct wr_kv_store *s, uint32_t n_tiles, weir_err *err)
+{
+    struct wr_kv_cursor at = {0};
+    uint64_t is_free = s->layout.n_ring < 64 ? (UINT64_C(1) << s->layout.n_ring) - 1 : UINT64_MAX;
+    uint32_t in_flight = 0;
+    int rc = 0;
+    pthread_mutex_lock(&s->lock);
+    for (;;) {
+        while (rc == 0 && is_free != 0 && next_resident(s, n_tiles, &at)) {
+            const uint32_t i = (uint32_t)__builtin_ctzll(is_free);
+            const bool base = at.tile < s->base_tiles;
+            const struct wr_io_request request = {&s->files[base],
+                wr_kv_place(base ? &s->config.base_places : &s->config.places, s->block_bytes, at.layer, at.tile), (uint32_t)s->block_bytes,
+                s->memory + s->layer[at.layer].place + at.tile * s->block_bytes, i};
+            if (!s->ops->submit(s->io, &request)) break;
+            s->slot[i] = (struct wr_kv_ring_slot){.layer = at.layer, .tile = at.tile++};
+            is_free &= is_free - 1;
+            in_flight++;
+        }
+        if (in_flight == 0) break;
+        struct wr_io_done done[8];
+        const uint32_t n = s->ops->wait(s->io, done, 8, UINT64_MAX);
+        for (uint32_t i = 0; i < n; i++) {
+            in_flight--;
+            is_free |= UINT64_C(1) << done[i].tag;
+            const int failed = resident_arrived(s, &done[i], rc == 0 ? err : NULL);
+            if (rc == 0) rc = failed;
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    return rc;
 }
 
 int wr_kv_read_part(const struct wr_kv *kv, uint32_t layer, uint32_t tile, uint64_t at, void *dst, size_t n, weir_err *err)

@@ -283,13 +283,8 @@ int wr_kv_adopt(struct wr_kv *kv, uint32_t n, weir_err *err)
     struct wr_kv_store *s = kv->store;
     const uint32_t n_tiles = n / WR_TILE;
     if (n % WR_TILE != 0 || n_tiles > s->layout.n_tiles) return wr_err(err, WEIR_E_FAIL, "%u positions cannot be taken over", n);
-    for (uint32_t il = 0; il < kv->n_layer; il++) {
-        struct wr_kv_layer *l = &s->layer[il];
-        for (uint32_t tile = 0; tile < n_tiles && tile < l->resident; tile++) {
-            int rc = wr_kv_read_block(kv, il, tile, l->place + tile * s->block_bytes, err);
-            if (rc < 0) return rc;
-        }
-    }
+    int rc = wr_kv_read_resident(s, n_tiles, err);
+    if (rc < 0) return rc;
     pthread_mutex_lock(&s->lock);
     for (uint32_t il = 0; il < kv->n_layer; il++) s->layer[il].on_disk = n_tiles;
     pthread_mutex_unlock(&s->lock);
@@ -469,6 +464,13 @@ bool wr_kv_streams(const struct wr_kv *kv, uint32_t layer, uint32_t *from, uint3
     return *from < *to;
 }
 
+uint32_t wr_kv_ready(const struct wr_kv_store *s)
+{
+    uint32_t n = 0;
+    while (n < s->wanted && s->slot[(s->taken + n) % s->layout.n_ring].ready) n++;
+    return n;
+}
+
 int wr_kv_take(struct wr_kv *kv, uint32_t layer, uint32_t tile, uint32_t *n, weir_err *err)
 {
     struct wr_kv_store *s = kv->store;
@@ -478,9 +480,7 @@ int wr_kv_take(struct wr_kv *kv, uint32_t layer, uint32_t tile, uint32_t *n, wei
     uint64_t start = 0;
     int rc = 0;
     pthread_mutex_lock(&s->lock);
-    for (;;) {
-        while (there < want && s->slot[(s->taken + there) % s->layout.n_ring].ready) there++;
-        if (there == want) break;
+    for (s->wanted = want; (there = wr_kv_ready(s)) < want;) {
         /* A block that failed may be of the next pass, whose turn has not come. */
         const bool failed = s->taken + there < s->submitted ? s->slot[(s->taken + there) % s->layout.n_ring].failed : s->read_failed;
         const weir_err *why = failed ? &s->read_err : NULL;
@@ -493,6 +493,7 @@ int wr_kv_take(struct wr_kv *kv, uint32_t layer, uint32_t tile, uint32_t *n, wei
         if (start == 0) start = wr_clock_ns();
         pthread_cond_wait(&s->for_leader, &s->lock);
     }
+    s->wanted = 0;
     if (start != 0) s->stall_read_ns += wr_clock_ns() - start;
     for (uint32_t i = 0; rc == 0 && i < there; i++) {
         const struct wr_kv_ring_slot *slot = &s->slot[(s->taken + i) % s->layout.n_ring];

@@ -71,13 +71,18 @@ struct wr_kv_store {
     uint32_t base_tiles;
     struct wr_kv_ring_slot *slot;     /* [n_ring] */
     uint64_t submitted, taken, given; /* running counts; block i passes through slot i mod n_ring */
+    uint32_t wanted;                  /* blocks from `taken` on that somebody waits for; 0: nobody does */
     uint64_t bytes_read, n_reads, bytes_written, n_writes, stall_read_ns, stall_write_ns;
 };
 
 int wr_kv_start_threads(struct wr_kv_store *, weir_err *);
 void wr_kv_stop_threads(struct wr_kv_store *);
+/* So many of the blocks that are wanted have arrived, one after the other. The lock is held. */
+uint32_t wr_kv_ready(const struct wr_kv_store *);
 /* One block into the region, by the calling thread; what is there is the kernels' when it returns. */
 int wr_kv_read_block(struct wr_kv *, uint32_t layer, uint32_t tile, uint64_t place, weir_err *);
+/* Before a pass, while the reader has nothing to do and its engine is free: the blocks below tile n_tiles that are resident, as many at once as the ring has. */
+int wr_kv_read_resident(struct wr_kv_store *, uint32_t n_tiles, weir_err *);
 /* The reader forgets what it read and begins with the pass in progress, or the next one. */
 void wr_kv_restart_reader(struct wr_kv_store *);
 
