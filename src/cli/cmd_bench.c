@@ -126,7 +126,7 @@ static void print_decode(struct wr_cli_out *out, const json_t *more)
 /* What stream says beyond them. What was generated is no text: it is said with every row. */
 static void print_stream(struct wr_cli_out *out, const json_t *more)
 {
-    char a[32], b[32];
+    char a[32], b[32], c[32];
     wr_cli_printf(out, "  keys and values: generated, not computed by a model; %s read by a pass of %.3f s, %.2f of what the disk gives (%s, %.3f s)\n",
         size_of(more, "bytes", a), number_of(more, "seconds"), number_of(more, "ratio_to_disk"), rate_text(number_of(more, "disk_rate"), "bytes/s", b),
         number_of(more, "floor_seconds"));
@@ -139,8 +139,9 @@ static void print_stream(struct wr_cli_out *out, const json_t *more)
     }
     wr_cli_printf(out, "  a pass waits %.3f s for reads; ", number_of(more, "stall_io"));
     if (json_is_real(json_object_get(more, "memory_rate")))
-        wr_cli_printf(out, "in memory the same rows take keys and values at %s: %.2f of the slower one; ",
-            rate_text(number_of(more, "memory_rate"), "bytes/s", b), number_of(more, "ratio_to_bound"));
+        wr_cli_printf(out, "from memory the same rows take keys and values at %s, beside a reader at %s, and that reads at %s beside them;\n  ",
+            rate_text(number_of(more, "memory_rate"), "bytes/s", b), rate_text(number_of(more, "memory_rate_beside"), "bytes/s", c),
+            rate_text(number_of(more, "disk_rate_beside"), "bytes/s", a));
     wr_cli_printf(out, "filled at %s; peak of the process %s\n", rate_text(number_of(more, "fill_rate"), "bytes/s", b), size_of(more, "peak_rss", a));
 }
 

@@ -164,8 +164,25 @@ struct wr_bench_rows {
  * a line between the two measured ones around it. Both null where not known. */
 void wr_bench_crossover(struct wr_bench_rows *, uint32_t k, double seconds, json_t *more);
 
+/* A raw reader and computing, alone and at the same time: bytes/s, runs/s (bench_stream_bound.c). */
+struct wr_bench_overlap {
+    double disk, disk_beside, runs, runs_beside;
+};
+/* Seconds for a measurement of reading, of a file of so many bytes. */
+#define wr_bench_overlap_probe(bytes) fmin(1.0, fmax(0.1, (bytes)*0.5e-9))
+/* Measures all four, in 2 to 3 times the seconds of the probe. `run` computes without reading, over the team. */
+struct wr_io_probe;
+int wr_bench_overlap(struct wr_bench *, const char *path, const struct wr_io_probe *, wr_bench_run_fn *run, void *arg, struct wr_bench_overlap *, weir_err *);
+/* Seconds in which this machine can read `bytes` and do `runs`: both at once until one of them is done, then the rest of the other alone. */
+double wr_bench_overlap_seconds(const struct wr_bench_overlap *, double bytes, double runs);
+
 /* weir bench stream with a model (bench_stream_model.c). */
 int wr_bench_stream_model(struct wr_bench *, const uint32_t *rows, uint32_t n_rows, const uint32_t *depths, uint32_t n_depths, weir_err *);
+/* The bound of m rows that attend as one layer of a model does, over some positions in memory: *runs of these are `depth` positions. Opens the harness's room,
+ * which is given back with the next (bench_stream.c). */
+struct wr_hparams;
+int wr_bench_stream_overlap(struct wr_bench *, const struct wr_hparams *, enum wr_kv_type, uint32_t depth, uint32_t m, const char *path,
+    const struct wr_io_probe *, struct wr_bench_overlap *, double *runs, weir_err *);
 
 /* ---- products (bench_product.c) ---- */
 

@@ -5,7 +5,8 @@
  * generated keys and values (bench_stream_data.c); the scores are spread so wide that a few of a million keys carry a query's output, as in real contexts:
  * an output has the size of a value, and not of the mean of many. With a model: bench_stream_model.c.
  *
- * The ceiling is the slower of reading the blocks from the same file, in the same requests, as many at once, and of the arithmetic.
+ * The ceiling is what reading the blocks from the same file, in the same requests, as many at once, and the arithmetic of the same rows over positions in memory
+ * can do at the same time (bench_stream_bound.c), measured before and after the runs.
  */
 #include <math.h>
 #include <stdio.h>
@@ -24,9 +25,7 @@
 #define RING_BYTES (32u << 20)
 #define MAX_DEPTH (1u << 24)
 #define MAX_ROWS 1024
-#define PROBE_SECONDS 1.0
 #define HERE_BYTES (48u << 20) /* of positions in memory: more than the caches of most CPUs */
-#define HERE_RUNS 5
 
 struct stream {
     struct wr_bench *b;
@@ -122,39 +121,41 @@ static int run(void *arg, double *compute_seconds, weir_err *err)
     return rc;
 }
 
-/* The same rows over the first positions, which are in memory too: what they can compute, bytes/s of keys and values. */
-static int memory_rate(struct stream *s, double *rate, weir_err *err)
+/* The rows over the first positions, which are in memory too, or over all of them. */
+static void aim(struct stream *s, bool here)
 {
     struct wr_pass *p = &s->pass;
-    double seconds[HERE_RUNS];
-    p->device = &s->device_here;
-    p->kv = &s->here;
-    for (uint32_t i = 0; i < p->m; i++) s->rows[i] = (struct wr_pass_row){.position = s->n_here + i};
+    p->device = here ? &s->device_here : &s->device;
+    p->kv = here ? &s->here : &s->kv;
+    for (uint32_t i = 0; i < p->m; i++) s->rows[i] = (struct wr_pass_row){.position = (here ? s->n_here : s->depth) + i};
     wr_pass_each_row(p, fill_row, s);
-    for (int i = -1; i < HERE_RUNS; i++) { /* once to warm up */
-        if (wr_bench_cancelled(s->b)) return wr_err(err, WEIR_E_CANCELLED, "interrupted");
-        const uint64_t begin = wr_clock_ns();
-        if (!wr_attention_store(p, 0) || !wr_attention_attend(p, 0)) return wr_err(err, p->err.code, "%s", p->err.text);
-        if (i >= 0) seconds[i] = (double)(wr_clock_ns() - begin) * 1e-9;
-    }
-    *rate = (double)s->n_here / WR_TILE * (double)s->block_bytes / wr_bench_statistics(seconds, HERE_RUNS).median;
-    p->device = &s->device;
-    p->kv = &s->kv;
-    for (uint32_t i = 0; i < p->m; i++) s->rows[i] = (struct wr_pass_row){.position = s->depth + i};
-    wr_pass_each_row(p, fill_row, s);
-    return 0;
 }
 
-static int disk_rate(struct stream *s, double *rate, weir_err *err)
+static int run_here(void *arg, double *compute_seconds, weir_err *err)
 {
-    const struct wr_io_probe probe = {.engine = s->b->o->engine.io,
+    struct stream *s = arg;
+    struct wr_pass *p = &s->pass;
+    if (wr_bench_cancelled(s->b)) return wr_err(err, WEIR_E_CANCELLED, "interrupted");
+    return wr_attention_store(p, 0) && wr_attention_attend(p, 0) ? 0 : wr_err(err, p->err.code, "%s", p->err.text);
+}
+
+static int measure_overlap(struct stream *s, const char *path, const struct wr_io_probe *probe, struct wr_bench_overlap *o, weir_err *err)
+{
+    aim(s, true);
+    int rc = wr_bench_overlap(s->b, path, probe, run_here, s, o, err);
+    aim(s, false);
+    return rc;
+}
+
+static struct wr_io_probe probe_of(const struct stream *s)
+{
+    return (struct wr_io_probe){.engine = s->b->o->engine.io,
         .direct = wr_kv_stats(&s->kv).direct,
         .bytes = (uint32_t)s->block_bytes,
         .depth = s->n_ring,
-        .seconds = PROBE_SECONDS,
+        .seconds = wr_bench_overlap_probe((double)s->depth / WR_TILE * (double)s->block_bytes),
         .bytes_total = UINT64_MAX,
         .cancel = s->b->o->engine.cancel};
-    return wr_io_probe(s->path, &probe, &s->b->ledger, rate, err);
 }
 
 /* ---- the check ---- */
@@ -224,34 +225,32 @@ static int one(struct stream *s, uint32_t m, const wr_bench_row *like, weir_err 
     struct wr_bench *b = s->b;
     const struct wr_hparams *hp = &s->model.hp;
     wr_bench_row row = *like;
-    double disk[2] = {0, 0}, memory[2] = {0, 0};
+    const struct wr_io_probe probe = probe_of(s);
+    struct wr_bench_overlap o[2];
     row.m = m;
     s->pass.m = m;
     s->stall_seconds = 0;
 
-    const double keys = (double)m * s->depth + (double)m * (m + 1) / 2, bytes = (double)s->depth / WR_TILE * (double)s->block_bytes;
-    const struct wr_bench_roof roof = {.mix = WR_MIX_FMA, .ops = 4 * keys * n_q(hp)};
-    wr_bench_progress(b, "measure the disk", 0, 0, "");
-    int rc = disk_rate(s, &disk[0], err);
-    if (rc == 0) rc = memory_rate(s, &memory[0], err);
-    if (rc == 0) rc = wr_bench_measure(b, run, s, &roof, bytes, &row, err);
-    if (rc == 0) rc = disk_rate(s, &disk[1], err);
+    const double bytes = (double)s->depth / WR_TILE * (double)s->block_bytes, runs = (double)s->depth / s->n_here;
+    int rc = measure_overlap(s, s->path, &probe, &o[0], err);
+    if (rc == 0) rc = wr_bench_measure(b, run, s, NULL, bytes, &row, err);
     if (rc == 0) wr_bench_progress(b, "verify", 0, 0, "");
     if (rc == 0) rc = check(s, &row, err);
-    if (rc == 0) rc = memory_rate(s, &memory[1], err);
+    if (rc == 0) rc = measure_overlap(s, s->path, &probe, &o[1], err);
     if (rc < 0) return rc;
+    const double before = wr_bench_overlap_seconds(&o[0], bytes, runs), after = wr_bench_overlap_seconds(&o[1], bytes, runs);
+    const struct wr_bench_overlap *best = &o[after < before];
+    wr_bench_ceiling(&row, bytes / before, bytes / after);
+    row.bound = bytes / best->disk_beside > runs / best->runs_beside ? "disk" : "compute";
     const uint64_t read = wr_kv_stats(&s->kv).bytes_last_pass;
-    const double fastest = fmax(disk[0], disk[1]), computed = fmax(memory[0], memory[1]), rate = (double)read / row.median;
-    if (row.ceiling == 0 || fastest < row.ceiling) {
-        wr_bench_ceiling(&row, disk[0], disk[1]);
-        row.bound = "disk";
-    }
+    const double fastest = fmax(o[0].disk, o[1].disk), memory = bytes / runs;
     const uint32_t n_run = b->o->n_runs + WR_BENCH_WARM(b->o->n_runs);
-    row.more = json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:s}", "layers", 1, "heads",
+    row.more = json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:s}", "layers", 1, "heads",
         (json_int_t)hp->n_head, "heads_kv", (json_int_t)hp->n_head_kv, "head_dim", (json_int_t)hp->head_dim, "positions", (json_int_t)s->depth, "k",
         (json_int_t)m, "kv", row.format, "seconds", row.median, "bytes", (json_int_t)read, "floor_seconds", (double)read / fastest, "ratio_to_disk",
-        rate / fastest, "disk_rate", fastest, "memory_rate", computed, "ratio_to_bound", rate / fmin(fastest, computed), "stall_io", s->stall_seconds / n_run,
-        "fill_rate", bytes / s->fill_seconds, "block", (json_int_t)s->block_bytes, "peak_rss", (json_int_t)wr_os_usage().peak_rss_bytes, "filled", "generated");
+        (double)read / fastest / row.median, "disk_rate", fastest, "disk_rate_beside", best->disk_beside, "memory_rate", best->runs * memory,
+        "memory_rate_beside", best->runs_beside * memory, "stall_io", s->stall_seconds / n_run, "fill_rate", bytes / s->fill_seconds, "block",
+        (json_int_t)s->block_bytes, "peak_rss", (json_int_t)wr_os_usage().peak_rss_bytes, "filled", "generated");
     if (row.more == NULL) return wr_err(err, WEIR_E_NOMEM, "no memory for a row");
     wr_bench_crossover(&s->passes, m, row.median, row.more);
     rc = wr_bench_emit(b, &row, err);
@@ -259,21 +258,15 @@ static int one(struct stream *s, uint32_t m, const wr_bench_row *like, weir_err 
     return rc;
 }
 
-/* Memory for the case, its file filled, and the store over it. */
-static int open_case(struct stream *s, enum wr_kv_type type, uint32_t m, const char *what, weir_err *err)
+/* Memory for the rows and for the positions that are in memory, with what `check` needs, and more_bytes for the caller. */
+static int open_memory(struct stream *s, enum wr_kv_type type, uint32_t m, bool checked, uint64_t more_bytes, const char *what, weir_err *err)
 {
     struct wr_bench *b = s->b;
     struct wr_pass *p = &s->pass;
     const struct wr_hparams *hp = &s->model.hp;
-    const uint32_t n_members = wr_team_size(b->team), n_tiles = s->depth / WR_TILE, n_ctx = s->depth + m;
+    const uint32_t n_members = wr_team_size(b->team), n_tiles = s->depth / WR_TILE;
     s->block_bytes = wr_kv_block_bytes(type, hp->n_head_kv, hp->head_dim);
-    s->n_batch = (uint32_t)(BATCH_BYTES / s->block_bytes) + 1;
-    if (s->n_batch > n_tiles) s->n_batch = n_tiles;
-    struct wr_kv_layout layout = wr_kv_layout_least(s->block_bytes, 1, 0, 0, n_ctx, m);
-    layout.n_ring = (uint32_t)(RING_BYTES / s->block_bytes);
-    if (layout.n_ring > WR_KV_MOST_RING) layout.n_ring = WR_KV_MOST_RING;
-    if (layout.n_ring < WR_KV_LEAST_RING) layout.n_ring = WR_KV_LEAST_RING;
-    s->n_ring = layout.n_ring;
+    s->n_here = HERE_BYTES / s->block_bytes < n_tiles ? (uint32_t)(HERE_BYTES / s->block_bytes) * WR_TILE : s->depth;
     p->g_width = n_q(hp) + 2 * n_kv(hp);
     p->h_width = p->u_width = n_q(hp);
     p->member_bytes = wr_round_up(wr_attention_work_bytes(hp->head_dim), 64);
@@ -283,26 +276,52 @@ static int open_case(struct stream *s, enum wr_kv_type type, uint32_t m, const c
         uint64_t bytes;
     } parts[] = {{(void **)&p->g, m * p->g_width * sizeof(float)}, {(void **)&p->h, m * p->h_width * sizeof(float)},
         {(void **)&p->u, m * p->u_width * sizeof(float)}, {(void **)&p->attend_state, 4ull * m * hp->n_head * sizeof(float)},
-        {(void **)&p->member_work, n_members * p->member_bytes}, {(void **)&s->rows, m * sizeof *s->rows}, {(void **)&s->error, CHECKED * sizeof(double)},
-        {&windows, wr_bench_windows_bytes(true)}, {(void **)&s->work, n_members * wr_bench_windows_work_bytes()},
-        {(void **)&s->batch, s->n_batch * s->block_bytes}};
-    s->n_here = HERE_BYTES / s->block_bytes < n_tiles ? (uint32_t)(HERE_BYTES / s->block_bytes) * WR_TILE : s->depth;
-    uint64_t sum = WR_BENCH_PAGES(wr_kv_layout_bytes(&layout)) +
-                   WR_BENCH_PAGES(wr_kv_position_bytes(type, 1, hp->n_head_kv, hp->head_dim) * wr_round_up(s->n_here + m, WR_KV_BLOCK));
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) sum += WR_BENCH_PAGES(parts[i].bytes);
+        {(void **)&p->member_work, n_members * p->member_bytes}, {(void **)&s->rows, m * sizeof *s->rows}, {&windows, wr_bench_windows_bytes(checked)},
+        {(void **)&s->error, CHECKED * sizeof(double)}, {(void **)&s->work, n_members * wr_bench_windows_work_bytes()}};
+    const size_t n_parts = sizeof parts / sizeof *parts - (checked ? 0 : 2);
+    uint64_t sum = more_bytes + WR_BENCH_PAGES(wr_kv_position_bytes(type, 1, hp->n_head_kv, hp->head_dim) * wr_round_up(s->n_here + m, WR_KV_BLOCK));
+    for (size_t i = 0; i < n_parts; i++) sum += WR_BENCH_PAGES(parts[i].bytes);
     int rc = wr_bench_room(b, sum, what, err);
-    for (size_t i = 0; rc == 0 && i < sizeof parts / sizeof *parts; i++) *parts[i].to = wr_bench_take(b, parts[i].bytes);
+    for (size_t i = 0; rc == 0 && i < n_parts; i++) *parts[i].to = wr_bench_take(b, parts[i].bytes);
     if (rc < 0) return rc;
     wr_device_cpu(&s->device);
     wr_device_cpu(&s->device_here);
+    p->model = &s->model;
+    p->kernels = b->kernels;
+    p->device = &s->device;
+    p->team = b->team;
+    p->kv = &s->kv;
+    p->heads_rotated = true;
+    p->cancel = b->o->engine.cancel;
+    p->rows = s->rows;
+    p->max_rows = m;
     wr_bench_progress(b, "prepare", 0, 0, "");
-    wr_bench_windows_open(&s->windows, b, windows, true, type, hp->n_head_kv, hp->head_dim);
+    wr_bench_windows_open(&s->windows, b, windows, checked, type, hp->n_head_kv, hp->head_dim);
     rc = wr_kv_open(&s->here, &s->device_here, type, 1, hp->n_head_kv, hp->head_dim, s->n_here + m, &b->memory, &b->ledger, err);
-    if (rc < 0) return rc;
-    for (uint32_t tile = 0; tile < s->n_here / WR_TILE; tile++) {
+    for (uint32_t tile = 0; rc == 0 && tile < s->n_here / WR_TILE; tile++) {
         const struct wr_ref block = wr_kv_keys(&s->here, 0, 0, tile * WR_TILE, 1); /* its first bytes */
         wr_bench_windows_block(&s->windows, b->kernels, 0, tile, wr_ref_address(&s->device_here, &block));
     }
+    return rc;
+}
+
+/* Memory for the case, its file filled, and the store over it. */
+static int open_case(struct stream *s, enum wr_kv_type type, uint32_t m, const char *what, weir_err *err)
+{
+    struct wr_bench *b = s->b;
+    const struct wr_hparams *hp = &s->model.hp;
+    const uint32_t n_tiles = s->depth / WR_TILE;
+    const uint64_t block_bytes = wr_kv_block_bytes(type, hp->n_head_kv, hp->head_dim);
+    s->n_batch = (uint32_t)(BATCH_BYTES / block_bytes) + 1;
+    if (s->n_batch > n_tiles) s->n_batch = n_tiles;
+    struct wr_kv_layout layout = wr_kv_layout_least(block_bytes, 1, 0, 0, s->depth + m, m);
+    layout.n_ring = (uint32_t)(RING_BYTES / block_bytes);
+    if (layout.n_ring > WR_KV_MOST_RING) layout.n_ring = WR_KV_MOST_RING;
+    if (layout.n_ring < WR_KV_LEAST_RING) layout.n_ring = WR_KV_LEAST_RING;
+    s->n_ring = layout.n_ring;
+    int rc = open_memory(s, type, m, true, WR_BENCH_PAGES(wr_kv_layout_bytes(&layout)) + WR_BENCH_PAGES(s->n_batch * block_bytes), what, err);
+    if (rc < 0) return rc;
+    s->batch = wr_bench_take(b, s->n_batch * block_bytes);
     rc = wr_engine_open_kv_file(&b->o->engine, &b->log, (n_tiles + m / WR_TILE + 1) * s->block_bytes, &s->file, err);
     if (rc < 0) return rc;
     rc = fill(s, err);
@@ -333,34 +352,42 @@ static int open_case(struct stream *s, enum wr_kv_type type, uint32_t m, const c
     return wr_kv_adopt(&s->kv, s->depth, err);
 }
 
+/* What attends, and nothing before it. */
+static struct stream stream_of(struct wr_bench *b, const uint32_t shape[3], float scale, uint32_t depth)
+{
+    return (struct stream){.b = b,
+        .depth = depth,
+        .model.hp = {.n_layer = 1, .n_head = shape[0], .n_head_kv = shape[1], .head_dim = shape[2], .attention_scale = scale},
+        .layer = {.q_bias = WR_NO_WEIGHT, .k_bias = WR_NO_WEIGHT, .v_bias = WR_NO_WEIGHT, .q_norm = WR_NO_WEIGHT, .k_norm = WR_NO_WEIGHT}};
+}
+
 static int shape_of(struct wr_bench *b, const uint32_t shape[3], enum wr_kv_type type, uint32_t depth, const uint32_t *m, uint32_t n_m, weir_err *err)
 {
-    struct stream s = {.b = b,
-        .depth = depth,
-        .layer = {.q_bias = WR_NO_WEIGHT, .k_bias = WR_NO_WEIGHT, .v_bias = WR_NO_WEIGHT, .q_norm = WR_NO_WEIGHT, .k_norm = WR_NO_WEIGHT}};
-    struct wr_hparams *hp = &s.model.hp;
+    struct stream s = stream_of(b, shape, 1.0f / sqrtf((float)shape[2]), depth);
     wr_bench_row row = {.unit = "bytes/s"};
     char what[96];
     uint32_t most = 0;
     for (uint32_t i = 0; i < n_m; i++)
         if (m[i] > most) most = m[i];
-    *hp = (struct wr_hparams){.n_layer = 1, .n_head = shape[0], .n_head_kv = shape[1], .head_dim = shape[2], .attention_scale = 1.0f / sqrtf((float)shape[2])};
     s.model.layers = &s.layer;
     snprintf(row.shape, sizeof row.shape, "%ux%ux%u@%u", shape[0], shape[1], shape[2], depth);
     snprintf(row.format, sizeof row.format, "%s", wr_kv_name(type));
     snprintf(what, sizeof what, "%.40s, %u rows, %s", row.shape, most, row.format);
     int rc = open_case(&s, type, most, what, err);
-    s.pass.model = &s.model;
-    s.pass.kernels = b->kernels;
-    s.pass.device = &s.device;
-    s.pass.team = b->team;
-    s.pass.kv = &s.kv;
-    s.pass.heads_rotated = true;
-    s.pass.cancel = b->o->engine.cancel;
-    s.pass.rows = s.rows;
-    s.pass.max_rows = most;
     for (uint32_t i = 0; rc == 0 && i < n_m; i++) rc = one(&s, m[i], &row, err);
     if (s.open) wr_kv_close(&s.kv);
+    return rc;
+}
+
+int wr_bench_stream_overlap(struct wr_bench *b, const struct wr_hparams *hp, enum wr_kv_type type, uint32_t depth, uint32_t m, const char *path,
+    const struct wr_io_probe *probe, struct wr_bench_overlap *o, double *runs, weir_err *err)
+{
+    struct stream s = stream_of(b, (uint32_t[]){hp->n_head, hp->n_head_kv, hp->head_dim}, hp->attention_scale, depth);
+    s.model.layers = &s.layer;
+    int rc = open_memory(&s, type, m, false, 0, "of the model's heads", err);
+    s.pass.m = m;
+    if (rc == 0) rc = measure_overlap(&s, path, probe, o, err);
+    *runs = (double)depth / s.n_here;
     return rc;
 }
 

@@ -2,10 +2,12 @@
 /*
  * weir bench stream MODEL: passes of K rows of a model, as the user's options make it, behind `depth` positions of keys and values that were generated, not
  * computed by the model (bench_stream_data.c): all of them are written to the file from which the KV store reads what is not resident. What a pass reads and
- * does is what it would read and do of real ones; its logits mean nothing. Its ceiling is the slower of reading what it read from the disk, in requests of
- * the same size, and of reading what is in memory once.
+ * does is what it would read and do of real ones; its logits mean nothing. Its ceiling is of reading what it read, in requests of the same size, and of the
+ * same rows' attention over positions in memory, alone and at the same time (bench_stream_bound.c), with one read of the weights from memory; measured before
+ * the engine is opened and after it is closed: together they would need more than the budget.
  */
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,11 +16,18 @@
 #include "engine/engine.h"
 #include "io/probe.h"
 
-#define PROBE_SECONDS 0.5
 #define BATCH_BYTES (8u << 20) /* written at once, or a 16th of the budget: the peak of the process is that of the passes */
 
 struct rates { /* bytes/s */
-    double kv, weights, memory;
+    double weights, memory;
+    struct wr_bench_overlap overlap;
+    double runs; /* of its computing, that are one layer of a pass */
+};
+
+struct result { /* of one K */
+    wr_bench_row row;
+    double kv_bytes, weight_bytes, memory_rate;
+    struct rates rates[2]; /* before, after */
 };
 
 struct stream_model {
@@ -32,6 +41,11 @@ struct stream_model {
     struct wr_io_probe weights; /* how the model is read */
     double fill_seconds;
     double kv_bytes, weight_bytes, stall_seconds; /* of the measured runs */
+    struct wr_hparams hp;                         /* and what else is asked for when the plan is gone */
+    uint32_t n_global, block_bytes, n_ring;
+    enum wr_kv_type type;
+    uint64_t used_bytes;
+    struct result result[WR_BENCH_LIST];
     struct wr_bench_rows passes;
     struct wr_bench_windows windows;
     uint8_t *batch;
@@ -84,17 +98,27 @@ done:
     return rc;
 }
 
-/* While no engine is open: together they would need more than the budget. */
-static int disk_rates(struct stream_model *s, uint32_t block_bytes, uint32_t n_ring, struct rates *r, weir_err *err)
+/* While no engine is open. */
+static int measure_rates(struct stream_model *s, const uint32_t *rows, uint32_t n_rows, bool after, weir_err *err)
 {
+    struct wr_bench *b = s->b;
     struct wr_io_probe probe = s->weights;
     char path[32];
-    int rc = 0;
-    if (s->weights.bytes > 0) rc = wr_io_probe(s->path, &s->weights, &s->b->ledger, &r->weights, err);
-    probe.bytes = block_bytes;
-    probe.depth = n_ring;
+    double weights = 0;
+    int rc = s->weights.bytes > 0 ? wr_io_probe(s->path, &s->weights, &b->ledger, &weights, err) : 0;
+    probe.bytes = s->block_bytes;
+    probe.depth = s->n_ring;
     snprintf(path, sizeof path, "/proc/self/fd/%d", s->fd);
-    if (rc == 0) rc = wr_io_probe(path, &probe, &s->b->ledger, &r->kv, err);
+    if (rc == 0) rc = wr_team_open(&b->team, b->n_threads, &b->ledger, err);
+    for (uint32_t i = 0; rc == 0 && i < n_rows; i++) {
+        struct rates *r = &s->result[i].rates[after];
+        r->weights = weights;
+        rc = wr_bench_stream_overlap(b, &s->hp, s->type, s->depth, rows[i], path, &probe, &r->overlap, &r->runs, err);
+    }
+    wr_arena_close(&b->memory);
+    b->memory = (struct wr_arena){0};
+    wr_team_close(b->team);
+    b->team = NULL;
     return rc;
 }
 
@@ -127,43 +151,61 @@ static double memory_rate(const struct stream_model *s)
     return wr_ceiling_read(s->b->kernels, e->arena.base, e->arena.bytes, e->team, WR_BENCH_CEILING_SECONDS);
 }
 
-static double least_seconds(const struct stream_model *s, const struct rates *r, const char **bound)
+static double reading_seconds(const struct result *result, const struct rates *r)
 {
-    const weir_engine *e = s->engine;
-    const double disk = s->kv_bytes / r->kv + (s->weight_bytes > 0 ? s->weight_bytes / r->weights : 0);
-    const double memory = (double)(wr_plan_used_bytes(&e->plan->plan) + e->plan->info.kv_bytes_per_position * s->depth) / r->memory;
-    *bound = disk > memory ? "disk" : "memory";
-    return disk > memory ? disk : memory;
+    return result->kv_bytes / r->overlap.disk + (result->weight_bytes > 0 ? result->weight_bytes / r->weights : 0);
 }
 
-static int one(struct stream_model *s, uint32_t m, const struct rates *disk, const wr_bench_row *like, weir_err *err)
+static double least_seconds(const struct stream_model *s, const struct result *result, const struct rates *r, const char **bound)
+{
+    const struct wr_bench_overlap *o = &r->overlap;
+    const double computing = s->n_global * r->runs / o->runs + (double)s->used_bytes / result->memory_rate;
+    const double bytes = reading_seconds(result, r) * o->disk, runs = computing * o->runs;
+    *bound = bytes / o->disk_beside > runs / o->runs_beside ? "disk" : "compute";
+    return wr_bench_overlap_seconds(o, bytes, runs);
+}
+
+static int one(struct stream_model *s, uint32_t m, struct result *result, weir_err *err)
 {
     struct wr_bench *b = s->b;
-    const struct wr_hparams *hp = &s->engine->plan->model.hp;
+    const struct wr_hparams *hp = &s->hp;
     const weir_plan_info *info = weir_engine_plan(s->engine);
-    wr_bench_row row = *like;
-    row.m = s->m = m;
+    wr_bench_row *row = &result->row;
+    row->m = s->m = m;
     s->n_runs = 0;
-    struct rates before = *disk, after = *disk;
-    before.memory = memory_rate(s);
-    int rc = wr_bench_measure(b, run, s, NULL, m, &row, err);
+    result->memory_rate = memory_rate(s);
+    int rc = wr_bench_measure(b, run, s, NULL, m, row, err);
     if (rc < 0) return rc;
-    after.memory = memory_rate(s);
-    const char *bound;
-    const double floor = s->kv_bytes / disk->kv + (s->weight_bytes > 0 ? s->weight_bytes / disk->weights : 0), bytes = s->kv_bytes + s->weight_bytes;
-    wr_bench_ceiling(&row, m / least_seconds(s, &before, &bound), m / least_seconds(s, &after, &row.bound));
-    row.outputs = info->n_vocab;
-    row.more = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "layers",
+    result->memory_rate = fmax(result->memory_rate, memory_rate(s));
+    result->kv_bytes = s->kv_bytes;
+    result->weight_bytes = s->weight_bytes;
+    row->outputs = info->n_vocab;
+    row->more = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "layers",
         (json_int_t)hp->n_layer, "heads", (json_int_t)hp->n_head, "heads_kv", (json_int_t)hp->n_head_kv, "head_dim", (json_int_t)hp->head_dim, "positions",
-        (json_int_t)s->depth, "k", (json_int_t)m, "kv", info->kv, "seconds", row.median, "bytes", (json_int_t)bytes, "bytes_kv", (json_int_t)s->kv_bytes,
-        "bytes_weights", (json_int_t)s->weight_bytes, "floor_seconds", floor, "ratio_to_disk", floor / row.median, "disk_rate", bytes / floor, "stall_io",
-        s->stall_seconds, "fill_rate", (double)(s->depth / WR_TILE) * (double)(hp->n_layer * s->engine->plan->plan.kv.block_bytes) / s->fill_seconds, "block",
-        (json_int_t)s->engine->plan->plan.kv.block_bytes, "budget", (json_int_t)info->budget, "kv_resident", (json_int_t)info->kv_resident, "kv_on_disk",
-        (json_int_t)info->kv_on_disk, "weights_pinned", (json_int_t)info->pinned, "peak_rss", (json_int_t)wr_os_usage().peak_rss_bytes, "filled", "generated");
-    if (row.more == NULL) return wr_err(err, WEIR_E_NOMEM, "no memory for a row");
-    wr_bench_crossover(&s->passes, m, row.median, row.more);
-    rc = wr_bench_emit(b, &row, err);
-    json_decref(row.more);
+        (json_int_t)s->depth, "k", (json_int_t)m, "kv", info->kv, "seconds", row->median, "bytes", (json_int_t)(s->kv_bytes + s->weight_bytes), "bytes_kv",
+        (json_int_t)s->kv_bytes, "bytes_weights", (json_int_t)s->weight_bytes, "stall_io", s->stall_seconds, "fill_rate",
+        (double)(s->depth / WR_TILE) * (double)hp->n_layer * s->block_bytes / s->fill_seconds, "block", (json_int_t)s->block_bytes, "budget",
+        (json_int_t)info->budget, "kv_resident", (json_int_t)info->kv_resident, "kv_on_disk", (json_int_t)info->kv_on_disk, "weights_pinned",
+        (json_int_t)info->pinned, "peak_rss", (json_int_t)wr_os_usage().peak_rss_bytes, "filled", "generated");
+    if (row->more == NULL) return wr_err(err, WEIR_E_NOMEM, "no memory for a row");
+    wr_bench_crossover(&s->passes, m, row->median, row->more);
+    return 0;
+}
+
+static int emit(struct stream_model *s, struct result *result, weir_err *err)
+{
+    wr_bench_row *row = &result->row;
+    const char *bound[2];
+    const double before = least_seconds(s, result, &result->rates[0], &bound[0]), after = least_seconds(s, result, &result->rates[1], &bound[1]);
+    const struct wr_bench_overlap *best = &result->rates[after < before].overlap;
+    const double floor = fmin(reading_seconds(result, &result->rates[0]), reading_seconds(result, &result->rates[1]));
+    const double bytes = result->kv_bytes + result->weight_bytes, all = (double)s->depth / WR_TILE * s->block_bytes / result->rates[0].runs; /* of a run */
+    wr_bench_ceiling(row, row->m / before, row->m / after);
+    row->bound = bound[after < before];
+    json_t *more = json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "floor_seconds", floor, "ratio_to_disk", floor / row->median, "disk_rate", bytes / floor,
+        "disk_rate_beside", best->disk_beside, "memory_rate", best->runs * all, "memory_rate_beside", best->runs_beside * all);
+    int rc = more == NULL || json_object_update(row->more, more) < 0 ? wr_err(err, WEIR_E_NOMEM, "no memory for a row") : wr_bench_emit(s->b, row, err);
+    json_decref(more);
     return rc;
 }
 
@@ -192,7 +234,7 @@ static int open_plan(struct stream_model *s, uint32_t most, wr_bench_row *row, w
         .direct = s->plan->catalog.files[0].fd_direct >= 0,
         .bytes = plan->n_tape > 0 ? plan->slot_bytes : 0,
         .depth = plan->n_ahead < WR_PAGER_DEPTH ? plan->n_ahead : WR_PAGER_DEPTH,
-        .seconds = PROBE_SECONDS,
+        .seconds = wr_bench_overlap_probe((double)plan->kv.n_tiles * (double)plan->kv.block_bytes),
         .bytes_total = UINT64_MAX,
         .cancel = options.cancel};
     row->threads = s->plan->info.n_threads;
@@ -203,18 +245,30 @@ static int open_plan(struct stream_model *s, uint32_t most, wr_bench_row *row, w
     return 0;
 }
 
+static void note_plan(struct stream_model *s)
+{
+    const struct weir_plan *p = s->plan;
+    s->hp = p->model.hp;
+    s->type = (enum wr_kv_type)p->options.kv;
+    s->block_bytes = (uint32_t)p->plan.kv.block_bytes;
+    s->n_ring = p->plan.kv.n_ring;
+    s->used_bytes = wr_plan_used_bytes(&p->plan);
+    s->b->budget_bytes = p->info.budget;
+    for (uint32_t il = 0; il < s->hp.n_layer; il++) s->n_global += !p->model.layers[il].local;
+}
+
 static int depth_of(struct wr_bench *b, uint32_t depth, const uint32_t *rows, uint32_t n_rows, weir_err *err)
 {
     struct stream_model s = {.b = b, .depth = depth, .fd = -1};
     wr_bench_row row = {.unit = "tokens/s"};
-    struct rates disk = {0, 0, 0};
     uint32_t most = 0;
     for (uint32_t i = 0; i < n_rows; i++)
         if (rows[i] > most) most = rows[i];
     wr_bench_progress(b, "prepare", 0, 0, "");
     int rc = open_plan(&s, most, &row, err);
+    if (rc == 0) note_plan(&s);
     if (rc == 0) rc = fill(&s, err);
-    if (rc == 0) rc = disk_rates(&s, (uint32_t)s.plan->plan.kv.block_bytes, s.plan->plan.kv.n_ring, &disk, err);
+    if (rc == 0) rc = measure_rates(&s, rows, n_rows, false, err);
     for (uint32_t i = 0; rc == 0 && i < s.plan->catalog.n_files; i++) wr_file_drop_cache(&s.plan->catalog.files[i]);
     if (rc == 0) rc = weir_engine_open(&s.engine, s.plan, err);
     if (rc == 0) {
@@ -223,9 +277,15 @@ static int depth_of(struct wr_bench *b, uint32_t depth, const uint32_t *rows, ui
         rc = weir_session_open(&s.session, s.engine, err);
     }
     for (uint32_t i = 0; rc == 0 && i < depth; i++) s.session->ids[i] = 1;
-    for (uint32_t i = 0; rc == 0 && i < n_rows; i++) rc = one(&s, rows[i], &disk, &row, err);
+    for (uint32_t i = 0; rc == 0 && i < n_rows; i++) {
+        s.result[i].row = row;
+        rc = one(&s, rows[i], &s.result[i], err);
+    }
     weir_session_close(s.session);
     weir_engine_close(s.engine);
+    if (rc == 0) rc = measure_rates(&s, rows, n_rows, true, err);
+    for (uint32_t i = 0; rc == 0 && i < n_rows; i++) rc = emit(&s, &s.result[i], err);
+    for (uint32_t i = 0; i < n_rows; i++) json_decref(s.result[i].row.more);
     weir_plan_close(s.plan);
     if (s.fd >= 0) close(s.fd);
     return rc;

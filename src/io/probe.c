@@ -45,6 +45,7 @@ static int measure(struct probe *p, double *rate, weir_err *err)
     uint64_t end = begin, submitted = 0, got = 0;
     int code = 0;
     bool over = false;
+    if (what->reading != NULL) atomic_store(what->reading, true);
     for (; submitted < what->depth && (submitted < most || submitted == 0); submitted++) submit(p, submitted);
     while (got < submitted) {
         struct wr_io_done done[4];
@@ -63,6 +64,7 @@ static int measure(struct probe *p, double *rate, weir_err *err)
             submitted++;
         }
     }
+    if (what->reading != NULL) atomic_store(what->reading, false);
     if (what->bytes_read != NULL) *what->bytes_read += got * what->bytes;
     if (code == 0) *rate = (double)(got * what->bytes) / ((double)(end - begin) * 1e-9);
     return code;

@@ -3,6 +3,7 @@
 #ifndef WR_IO_PROBE_H
 #define WR_IO_PROBE_H
 
+#include <stdatomic.h>
 #include "base/mem.h"
 #include "io/io.h"
 
@@ -14,6 +15,7 @@ struct wr_io_probe {
     uint64_t bytes_total;       /* ... or so much, whichever comes first */
     const volatile int *cancel; /* may be NULL */
     uint64_t *bytes_read;       /* gets added what was asked of the disk; may be NULL */
+    atomic_bool *reading;       /* true while requests are in flight; may be NULL */
 };
 /* Bytes/s over the file at `path`, which is larger than what is read. Buffers are huge pages where the system has them. *rate is set on success. */
 int wr_io_probe(const char *path, const struct wr_io_probe *, struct wr_ledger *, double *rate, weir_err *);

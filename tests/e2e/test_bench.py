@@ -209,6 +209,14 @@ def one_layer(heads, heads_kv, dim):
     return 2 * heads_kv * (dim + dim // 32 * 2)
 
 
+def check_bound(row):
+    """No work is faster than reading alone or computing alone, and none that overlaps has to be slower than both at the same time all along."""
+    work = row["bytes"] if "bytes_kv" not in row else row["k"]
+    bound = row["bytes"] / (work / row["ceiling"])
+    assert min(row["disk_rate_beside"], row["memory_rate_beside"], row["memory_rate"]) * 0.999 <= bound <= row["disk_rate"] * 1.001, row
+    assert row["bound"] in ("disk", "compute") and row["ratio"] > 0
+
+
 @pytest.mark.parametrize("level", ("scalar", None))
 def test_stream_of_one_layer(scratch, level):
     """From the disk, whatever the memory, every block once; right against double precision; a file that is gone afterwards."""
@@ -223,6 +231,7 @@ def test_stream_of_one_layer(scratch, level):
         assert row["bytes"] == 4096 * one_layer(heads, heads_kv, dim)
         assert row["outputs"] == heads * k * dim and row["outputs_verified"] == row["outputs"] and row["verified"] and 0 < row["max_rel_error"] <= 1e-4
         assert math.isclose(row["ratio_to_disk"], row["bytes"] / row["seconds"] / row["disk_rate"], rel_tol=1e-6) and row["bound"] in ("disk", "compute")
+        check_bound(row)
     assert done.usage["max_rss"] <= 128 * MIB and sorted(scratch.iterdir()) == before
     assert done.usage["write_bytes"] >= sum(row["bytes"] for row in rows[::2])
 

@@ -47,6 +47,20 @@ static void lists(void **state)
     assert_non_null(strstr(err.text, "'q9'"));
 }
 
+/* 3 bytes/s and 10 runs/s alone, 2 and 5 beside each other. */
+static void overlap(void **state)
+{
+    (void)state;
+    const struct wr_bench_overlap o = {.disk = 3, .disk_beside = 2, .runs = 10, .runs_beside = 5};
+    assert_true(wr_bench_overlap_seconds(&o, 20, 50) == 10);  /* both end together */
+    assert_true(wr_bench_overlap_seconds(&o, 35, 50) == 15);  /* 15 bytes are left, at 3 */
+    assert_true(wr_bench_overlap_seconds(&o, 20, 150) == 20); /* 100 runs are left, at 10 */
+    assert_true(wr_bench_overlap_seconds(&o, 30, 0) == 10);   /* nothing to compute, ... */
+    assert_true(wr_bench_overlap_seconds(&o, 0, 50) == 5);    /* ... or to read */
+    const struct wr_bench_overlap better = {.disk = 3, .disk_beside = 4, .runs = 10, .runs_beside = 10};
+    assert_true(wr_bench_overlap_seconds(&better, 30, 1) == 10); /* no faster than alone, whatever the noise */
+}
+
 enum { M = 3, N = 21, K = 256 };
 
 struct products {
@@ -219,7 +233,7 @@ static void windows_are_what_blocks_hold(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(statistics), cmocka_unit_test(lists), cmocka_unit_test(right_products_pass),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(statistics), cmocka_unit_test(lists), cmocka_unit_test(overlap), cmocka_unit_test(right_products_pass),
         cmocka_unit_test(wrong_products_are_found), cmocka_unit_test(part_of_the_outputs), cmocka_unit_test(windows_are_what_blocks_hold)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
