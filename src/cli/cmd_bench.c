@@ -130,6 +130,8 @@ static void print_stream(struct wr_cli_out *out, const json_t *more)
     wr_cli_printf(out, "  keys and values: generated, not computed by a model; %s read by a pass of %.3f s, %.2f of what the disk gives (%s, %.3f s)\n",
         size_of(more, "bytes", a), number_of(more, "seconds"), number_of(more, "ratio_to_disk"), rate_text(number_of(more, "disk_rate"), "bytes/s", b),
         number_of(more, "floor_seconds"));
+    if (json_is_true(json_object_get(more, "as_reference")))
+        wr_cli_printf(out, "  the last logits are those of the reference kernels over the same keys and values\n");
     const json_t *ratio = json_object_get(more, "ratio_to_one"), *crossover = json_object_get(more, "crossover");
     if (json_is_real(ratio) && json_integer_value(json_object_get(more, "k")) > 1) {
         wr_cli_printf(out, "  it takes %.2f times a pass of one row", json_real_value(ratio));

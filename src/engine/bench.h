@@ -176,6 +176,11 @@ int wr_bench_overlap(struct wr_bench *, const char *path, const struct wr_io_pro
 /* Seconds in which this machine can read `bytes` and do `runs`: both at once until one of them is done, then the rest of the other alone. */
 double wr_bench_overlap_seconds(const struct wr_bench_overlap *, double bytes, double runs);
 
+/* FNV-1a, 64 bits, of n numbers, as weir eval --hash (bench_decode.c). */
+uint64_t wr_bench_hash(const float *x, size_t n);
+/* Of weights, or keys and values, that a pass by the reference kernels goes through to be compared: they take some seconds for it. */
+#define WR_BENCH_CHECKED_BYTES (1ull << 30)
+
 /* weir bench stream with a model (bench_stream_model.c). */
 int wr_bench_stream_model(struct wr_bench *, const uint32_t *rows, uint32_t n_rows, const uint32_t *depths, uint32_t n_depths, weir_err *);
 /* The bound of m rows that attend as one layer of a model does, over some positions in memory: *runs of these are `depth` positions. Opens the harness's room,

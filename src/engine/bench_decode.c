@@ -12,7 +12,6 @@
 #include "io/probe.h"
 
 #define PROBE_SECONDS 0.5
-#define CHECKED_BYTES (1ull << 30) /* of weights, which the reference kernels take some seconds for */
 
 struct rates { /* what the ceiling is made of: bytes/s */
     double disk, memory;
@@ -67,8 +66,7 @@ static double tokens_per_second(const struct decode *d, const struct rates *r, c
     return 1 / (disk > memory ? disk : memory);
 }
 
-/* FNV-1a, 64 bits, as weir eval --hash. */
-static uint64_t hash(const float *x, size_t n)
+uint64_t wr_bench_hash(const float *x, size_t n)
 {
     uint64_t h = 0xcbf29ce484222325u;
     const uint8_t *bytes = (const uint8_t *)x;
@@ -81,7 +79,7 @@ static json_t *members(const struct decode *d)
     const weir_plan_info *info = weir_engine_plan(d->engine);
     weir_io_info io = weir_engine_io(d->engine);
     char digits[17];
-    snprintf(digits, sizeof digits, "%016llx", (unsigned long long)hash(weir_session_logits(d->session), info->n_vocab));
+    snprintf(digits, sizeof digits, "%016llx", (unsigned long long)wr_bench_hash(weir_session_logits(d->session), info->n_vocab));
     return json_pack("{s:s, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:s, s:b, s:s, s:b}", "residency", d->control, "bytes_per_token", (json_int_t)d->disk_bytes,
         "bytes_per_token_planned", (json_int_t)info->bytes_per_token, "stall_io", d->stall_seconds / d->b->o->n_runs, "budget", (json_int_t)info->budget,
         "peak_rss", (json_int_t)wr_os_usage().peak_rss_bytes, "pinned", (json_int_t)info->pinned, "streamed", (json_int_t)info->streamed, "ring",
@@ -92,15 +90,15 @@ static json_t *members(const struct decode *d)
 static int check(struct decode *d, weir_err *err)
 {
     const weir_plan_info *info = weir_engine_plan(d->engine);
-    const uint64_t was = hash(weir_session_logits(d->session), info->n_vocab);
+    const uint64_t was = wr_bench_hash(weir_session_logits(d->session), info->n_vocab);
     d->row.outputs = info->n_vocab;
-    if (info->weight_bytes > CHECKED_BYTES) return 0;
+    if (info->weight_bytes > WR_BENCH_CHECKED_BYTES) return 0;
     wr_bench_progress(d->b, "verify", 0, 0, "");
     d->engine->pass.kernels = d->b->reference;
     d->session->logits = NULL; /* so that they are computed again */
     int rc = weir_session_set(d->session, d->ids, d->n, err);
     d->engine->pass.kernels = d->b->kernels;
-    if (rc == 0 && hash(weir_session_logits(d->session), info->n_vocab) != was)
+    if (rc == 0 && wr_bench_hash(weir_session_logits(d->session), info->n_vocab) != was)
         rc = wr_err(err, WEIR_E_FAIL, "bench decode %s: the logits of the last run at level %s are not those of the reference kernels", d->row.shape,
             d->b->kernels->level);
     json_object_set_new(d->row.more, "as_reference", json_true());

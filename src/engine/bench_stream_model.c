@@ -165,6 +165,25 @@ static double least_seconds(const struct stream_model *s, const struct result *r
     return wr_bench_overlap_seconds(o, bytes, runs);
 }
 
+/* The last run once more, by the reference kernels: its logits are the same bits. Of more than a GiB this would take minutes; *done says whether it was. */
+static int check(struct stream_model *s, const wr_bench_row *row, bool *done, weir_err *err)
+{
+    const uint32_t n_vocab = s->hp.n_vocab;
+    const uint64_t was = wr_bench_hash(weir_session_logits(s->session), n_vocab);
+    *done = s->m * (double)s->n_global * s->depth / WR_TILE * s->block_bytes + (double)s->used_bytes <= WR_BENCH_CHECKED_BYTES;
+    if (!*done) return 0;
+    wr_bench_progress(s->b, "verify", 0, 0, "");
+    s->engine->pass.kernels = s->b->reference;
+    s->session->n = s->depth;
+    s->session->logits = NULL; /* so that they are computed again */
+    int rc = weir_session_set(s->session, s->session->ids, s->depth + s->m, err);
+    s->engine->pass.kernels = s->b->kernels;
+    if (rc == 0 && wr_bench_hash(weir_session_logits(s->session), n_vocab) != was)
+        rc = wr_err(err, WEIR_E_FAIL, "bench stream %s: the logits of the last run at level %s are not those of the reference kernels", row->shape,
+            s->b->kernels->level);
+    return rc;
+}
+
 static int one(struct stream_model *s, uint32_t m, struct result *result, weir_err *err)
 {
     struct wr_bench *b = s->b;
@@ -179,14 +198,17 @@ static int one(struct stream_model *s, uint32_t m, struct result *result, weir_e
     result->memory_rate = fmax(result->memory_rate, memory_rate(s));
     result->kv_bytes = s->kv_bytes;
     result->weight_bytes = s->weight_bytes;
+    bool as_reference = false;
+    rc = check(s, row, &as_reference, err);
+    if (rc < 0) return rc;
     row->outputs = info->n_vocab;
-    row->more = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "layers",
-        (json_int_t)hp->n_layer, "heads", (json_int_t)hp->n_head, "heads_kv", (json_int_t)hp->n_head_kv, "head_dim", (json_int_t)hp->head_dim, "positions",
-        (json_int_t)s->depth, "k", (json_int_t)m, "kv", info->kv, "seconds", row->median, "bytes", (json_int_t)(s->kv_bytes + s->weight_bytes), "bytes_kv",
-        (json_int_t)s->kv_bytes, "bytes_weights", (json_int_t)s->weight_bytes, "stall_io", s->stall_seconds, "fill_rate",
-        (double)(s->depth / WR_TILE) * (double)hp->n_layer * s->block_bytes / s->fill_seconds, "block", (json_int_t)s->block_bytes, "budget",
-        (json_int_t)info->budget, "kv_resident", (json_int_t)info->kv_resident, "kv_on_disk", (json_int_t)info->kv_on_disk, "weights_pinned",
-        (json_int_t)info->pinned, "peak_rss", (json_int_t)wr_os_usage().peak_rss_bytes, "filled", "generated");
+    row->more = json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "as_reference",
+        (int)as_reference, "layers", (json_int_t)hp->n_layer, "heads", (json_int_t)hp->n_head, "heads_kv", (json_int_t)hp->n_head_kv, "head_dim",
+        (json_int_t)hp->head_dim, "positions", (json_int_t)s->depth, "k", (json_int_t)m, "kv", info->kv, "seconds", row->median, "bytes",
+        (json_int_t)(s->kv_bytes + s->weight_bytes), "bytes_kv", (json_int_t)s->kv_bytes, "bytes_weights", (json_int_t)s->weight_bytes, "stall_io",
+        s->stall_seconds, "fill_rate", (double)(s->depth / WR_TILE) * (double)hp->n_layer * s->block_bytes / s->fill_seconds, "block",
+        (json_int_t)s->block_bytes, "budget", (json_int_t)info->budget, "kv_resident", (json_int_t)info->kv_resident, "kv_on_disk",
+        (json_int_t)info->kv_on_disk, "weights_pinned", (json_int_t)info->pinned, "peak_rss", (json_int_t)wr_os_usage().peak_rss_bytes, "filled", "generated");
     if (row->more == NULL) return wr_err(err, WEIR_E_NOMEM, "no memory for a row");
     wr_bench_crossover(&s->passes, m, row->median, row->more);
     return 0;
