@@ -284,7 +284,7 @@ typedef struct weir_session_info {
     uint64_t n_passes;                                          /* that the n_decode tokens took */
     uint64_t n_drafted, n_accepted;                             /* tokens proposed, and those of them that were drawn */
     uint64_t n_refused;                                         /* bursts in which a token was drawn that was not the one proposed */
-    double plain_seconds;                                       /* of a decode pass of one token, the mean; 0: there was none */
+    double plain_seconds;                                       /* of a decode pass of one token, the mean without the first; 0: there was none */
     uint64_t decode_bytes, decode_row_bytes, decode_kv_bytes;   /* read for decode passes: weights, embedding rows, keys and values */
     uint64_t decode_disk_bytes;                                 /* what the system counts from the first to the last decode pass */
     double prefill_predicted_seconds, decode_predicted_seconds; /* what the profile let expect for the same passes; 0: unknown */

@@ -133,10 +133,11 @@ struct weir_session {
     weir_session_info info;
     uint64_t decode_disk_begin;
     uint64_t decode_positions;              /* of the decoded tokens, summed up */
-    uint64_t n_plain;                       /* decode passes of one token */
+    uint64_t n_plain;                       /* decode passes of one token, but the session's first pass */
     uint64_t n_passes_of[WR_SPEC_MOST + 2]; /* decode passes by their rows */
     uint64_t n_asked;                       /* times that the draft model was, for what may follow */
     double plain_seconds;                   /* all of them */
+    double pass_seconds;                    /* the last decode pass of one token */
     uint64_t bytes_rows;                    /* the pager's count when the last pass ended */
 };
 

@@ -155,8 +155,10 @@ static int advance(weir_session *s, size_t n, struct eval *eval, weir_err *err)
         rc = wr_context_keep(s, err);
     }
     if (decode && rc == 0) {
-        s->n_plain++;
-        s->plain_seconds += wr_session_book(s, 1, start);
+        const bool cold = s->info.n_passes == 0; /* the caches have what the prompt's passes used */
+        s->pass_seconds = wr_session_book(s, 1, start);
+        if (!cold) s->plain_seconds += s->pass_seconds;
+        s->n_plain += !cold;
         wr_session_book_token(s);
         return 0;
     }

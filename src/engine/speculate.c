@@ -128,12 +128,12 @@ static int take_row(weir_session *s, uint32_t row, weir_err *err)
 static int plain(weir_session *s, weir_err *err)
 {
     struct wr_spec *spec = &s->spec;
-    const double before = s->plain_seconds;
+    const bool cold = s->info.n_passes == 0; /* it tells nothing of others */
     int rc = wr_session_advance(s, s->n + 1, err);
     if (rc != 0) return rc;
-    spec->n_rows = 1;
+    spec->n_rows = !cold;
     spec->at = 0;
-    spec->seconds = s->plain_seconds - before;
+    spec->seconds = s->pass_seconds;
     s->info.decode_seconds += spec->draft_seconds; /* for nothing that is worth a row */
     return 0;
 }
@@ -182,6 +182,7 @@ void wr_spec_saw(weir_session *s, uint32_t n_rows, double seconds)
 {
     s->spec.prompt_rows = n_rows;
     s->spec.prompt_seconds = seconds;
+    wr_gate_prompt(&s->spec.gate, seconds);
 }
 
 #define FIRST_PLAIN 2     /* passes of one token whose mean is taken for one */

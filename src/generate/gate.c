@@ -16,6 +16,7 @@
 #define FIRST_CHANCE 0.5 /* where nothing was seen */
 #define INHERITED 3
 #define MARGIN 1.005      /* what a longer draft must be better by */
+#define PROMPT_RISK 0.5   /* of a plain pass, what the prompt's time may cover */
 #define FIRST_INTERVAL 16 /* between attempts one deeper; each that changes nothing doubles it */
 #define LAST_INTERVAL 64
 
@@ -47,6 +48,8 @@ void wr_gate_expect(struct wr_gate *g, uint32_t rows, double seconds)
     t->expected_rows = rows;
     t->expected_seconds = seconds;
 }
+
+void wr_gate_prompt(struct wr_gate *g, double seconds) { g->prompt += seconds; }
 
 void wr_gate_expect_draft(struct wr_gate *g, double seconds)
 {
@@ -138,7 +141,8 @@ static uint32_t best_of(const struct wr_gate *g, uint32_t available, uint32_t ma
 {
     struct curve c = curve_of(g);
     double rate[WR_GATE_MAX + 1] = {0}, best = 0, tokens = 1, path = 1, most;
-    const double plain = seconds_of(&c, 1, &most), reserve = g->saved + WR_GATE_RISK * g->elapsed, reach = 2 * c.rows[c.n - 1];
+    const double plain = seconds_of(&c, 1, &most), prompt = fmin(WR_GATE_RISK * g->prompt, PROMPT_RISK * plain),
+                 reserve = g->saved + WR_GATE_RISK * g->elapsed + prompt, reach = 2 * c.rows[c.n - 1];
     *deepest = 0;
     for (uint32_t k = 0; k <= available && k + 1 <= reach; k++) {
         double seconds = seconds_of(&c, k + 1, &most) + k * g->draft_seconds;

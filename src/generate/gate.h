@@ -5,7 +5,8 @@
  * transformers via speculative decoding", 2023, equation 1). The gate chooses the k with the largest E / (T(k + 1) + time of drafting k), T from measured
  * passes and a_i from what was accepted, 0 where plain is faster; the smaller of two within 1 %.
  * It keeps account of what bursts cost and gained beside plain passes. A burst may be tried only if what it can lose, should nothing be accepted, is covered
- * by the gains so far and WR_GATE_RISK of the time: so it never falls below 1 - WR_GATE_RISK of the plain rate, as far as pass times repeat.
+ * by the gains so far and WR_GATE_RISK of the time: so it never falls below 1 - WR_GATE_RISK of the plain rate, as far as pass times repeat. The time has that
+ * of the prompt in it, but for no more than a part of one plain pass: so a long text need not wait for its first burst.
  * A pure function of what it was told: no clock, no draw. Speed depends on it, tokens never do.
  */
 #ifndef WR_GENERATE_GATE_H
@@ -31,6 +32,7 @@ struct wr_gate {
     } chance[WR_GATE_CLASSES];
     double draft_seconds; /* of one drafted token: moving mean */
     uint32_t n_drafts;
+    double prompt;                 /* seconds: of the passes over it */
     double elapsed, saved;         /* seconds: of all passes reported, and what bursts gained (lost if negative) beside plain ones */
     uint32_t wait, interval, last; /* chooses until the next attempt, the wait after that, the last choice that was no attempt */
     bool shorter;                  /* the last attempt was one class shorter, not longer */
@@ -41,6 +43,8 @@ void wr_gate_init(struct wr_gate *);
  * for WR_GATE_NEXT of it and so on. What is measured replaces them, and corrects those of classes that were not measured by the same factor. */
 void wr_gate_expect(struct wr_gate *, uint32_t rows, double seconds);
 void wr_gate_expect_draft(struct wr_gate *, double seconds);
+/* Passes over the prompt took so long. */
+void wr_gate_prompt(struct wr_gate *, double seconds);
 /* How many of `available` drafted tokens (or, for a draft model, of that many possible ones) the next pass is to verify: 0..min(available, WR_GATE_MAX).
  * match_length: of an n-gram's proposal; 0 for a draft model. After i accepted tokens an n-gram's match is i longer, so match_length + i is what a
  * chance is kept by: for a draft model the position in the draft. */

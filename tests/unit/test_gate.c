@@ -233,6 +233,21 @@ static void test_match_length(void **unused)
     assert_true(wr_gate_tokens(&gate, 4, 20) > 4 && wr_gate_tokens(&gate, 4, 1) < 1.2);
 }
 
+/* A long prompt covers a first attempt that the first passes alone do not, and no more than half a plain pass. */
+static void test_prompt(void **unused)
+{
+    (void)unused;
+    for (int prompt = 0; prompt < 3; prompt++) {
+        struct wr_gate gate;
+        wr_gate_init(&gate);
+        wr_gate_expect(&gate, 1, 1);
+        wr_gate_expect(&gate, 2, prompt < 2 ? 1.4 : 1.6);
+        if (prompt > 0) wr_gate_prompt(&gate, 1000);
+        for (int i = 0; i < 3; i++) wr_gate_report(&gate, 20, 1, 1, 1, 1, 0);
+        assert_int_equal(wr_gate_choose(&gate, 1, 20), prompt == 1);
+    }
+}
+
 /* The same reports, the same choices. */
 static void test_deterministic(void **unused)
 {
@@ -304,6 +319,7 @@ int main(void)
         cmocka_unit_test(test_change),
         cmocka_unit_test(test_best),
         cmocka_unit_test(test_match_length),
+        cmocka_unit_test(test_prompt),
         cmocka_unit_test(test_deterministic),
         cmocka_unit_test(test_known),
         cmocka_unit_test(test_expected),
