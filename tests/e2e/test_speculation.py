@@ -6,6 +6,7 @@ import re
 
 import pytest
 import tiny_model
+import twin_model
 from command import weir, weir_json
 from test_same_bits import covering
 
@@ -27,14 +28,15 @@ def generated(model, *flags, prompt=PROMPT, n=200):
 
 
 def flags_of(model, where, folder, *flags):
-    """For the least memory of a context that is streamed; weights in extents of a page."""
+    """For the least memory of a context that is streamed; weights in extents of a page, or of so much that a real model is read in bearable time."""
+    large = model.stat().st_size > 50 << 20
     flags = [*flags, "-c", 2560]
     if where in ("spilled", "both streamed"):
         flags += ["--kv-dir", folder, "--kv", "f16"]
     if where in ("weights streamed", "both streamed"):
-        flags += ["--pin", 0, "--extent", 4096, "--ring", "128K"]
+        flags += ["--pin", 0, "--extent", "1M" if large else 4096, "--ring", "8M" if large else "128K"]
     if where == "weights streamed":
-        return [*flags, "--memory", "1G"]
+        return [*flags, "--memory", "2G" if large else "1G"]
     if where == "memory":
         return flags
     return [*flags, "--memory", weir_json("plan", model, *flags)["min_budget"]]
@@ -128,7 +130,12 @@ def test_smollm2(smollm2):
 
 @pytest.mark.full
 def test_real_models(real, tmp_path, say):
-    check_combinations(real, tmp_path, say, {"ngram": ("--spec", "ngram")}, prompt=EDIT, n=64)
+    """Itself as the draft, and the same weights in 4 bits."""
+    twin = twin_model.write(real, tmp_path / "twin.gguf")
+    drafts = {"ngram": ("--spec", "ngram"), **{path.stem: ("--spec", "draft", "--draft", path) for path in (real, twin)}}
+    counts = check_combinations(real, tmp_path, say, drafts, prompt=EDIT, n=48)
+    assert counts[real.stem][0] == counts[real.stem][1] and 0 < counts["twin"][1] < counts["twin"][0]
+    twin.unlink()
 
 
 def test_draft_refused(tiny, model, tmp_path):
