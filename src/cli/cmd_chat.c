@@ -397,6 +397,7 @@ static int talk(struct chat *chat, weir_err *err)
         memcpy(copy, line, n);
         bool typed_command = chat->interactive && copy[0] == '/';
         code = typed_command ? command(chat, copy, &end, err) : turn(chat, copy, n, err);
+        const bool loads = typed_command && !strncmp(copy, "/load", 5); /* what is wrong with that file says nothing of the conversation */
         wr_mem_free(copy);
         if (code == WEIR_E_CANCELLED && typed_command && *wr_cli_cancel() != SIGTERM) { /* /save or /load */
             wr_cli_cancel_reset();
@@ -405,7 +406,7 @@ static int talk(struct chat *chat, weir_err *err)
             code = 0;
         }
         const bool bad_base = !typed_command && chat->n_base > 0 && (code == WEIR_E_FORMAT || code == WEIR_E_READ); /* a block of the file may be damaged */
-        if (bad_base || (code == WEIR_E_MISMATCH && weir_session_length(chat->session) == 0)) clear(chat);
+        if (bad_base || (code == WEIR_E_MISMATCH && !loads && weir_session_length(chat->session) == 0)) clear(chat);
         if (chat->interactive && (mends(code) || code == WEIR_E_MISMATCH || bad_base || (typed_command && is_of_file(code)))) {
             wr_cli_printf(&cli->err, "weir: error: %s\n", err->text);
             (void)wr_cli_flush(&cli->err, NULL);

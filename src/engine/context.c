@@ -98,12 +98,17 @@ int wr_context_plan(weir_plan *p, weir_err *err)
     return rc;
 }
 
+uint64_t wr_context_file_bytes(const weir_plan *p, uint32_t n_tiles)
+{
+    const struct wr_kvfile_about about = about_of(p, 0);
+    return wr_kvfile_bytes(&about, n_tiles);
+}
+
 int wr_context_plan_disk(weir_plan *p, weir_err *err)
 {
     const weir_options *o = &p->options;
     if (!p->plan.spilled || o->save_context[0] == '\0') return 0;
-    const struct wr_kvfile_about about = about_of(p, 0);
-    p->save_bytes = wr_kvfile_bytes(&about, p->plan.n_ctx / TILE);
+    p->save_bytes = wr_context_file_bytes(p, p->plan.n_ctx / TILE);
     if (p->save_bytes <= o->kv_disk_bytes) return 0;
     return wr_err(err, WEIR_E_BUDGET,
         "%s: keys and values do not fit in memory and are kept there: a context of %u positions needs --kv-disk %lluM, not %lluM (or a smaller -c)",
@@ -128,7 +133,7 @@ static int take_over(weir_engine *e, weir_err *err)
     weir_plan *p = e->plan;
     int rc = wr_context_plan(p, err);
     if (rc < 0 || !p->has_context) return rc;
-    c->in_place = p->context_in_place;
+    c->in_place = c->unchecked = p->context_in_place;
     struct wr_kvfile *f = c->in_place ? &c->to : &c->from;
     *f = p->context;
     *(c->in_place ? &c->has_to : &c->has_from) = true;
@@ -200,6 +205,7 @@ int wr_context_kv(weir_engine *e, struct wr_kv_config *kv, weir_err *err)
     if (c->has_to) {
         int rc = wr_kvfile_reserve(&c->to, e->plan->plan.n_ctx / TILE, err);
         if (rc < 0) return rc;
+        c->to.keeps_room = true;
         kv->file = second_of(&c->to, kv->layout.n_tiles);
         if (kv->file.file.fd_buffered < 0 || (c->to.store.file.fd_direct >= 0 && kv->file.file.fd_direct < 0)) {
             rc = wr_err_errno(err, WEIR_E_OPEN, errno, "%s: cannot be opened once more", wr_file_label(c->to.store.file.path));
@@ -233,53 +239,57 @@ void wr_context_close(weir_engine *e)
 
 int wr_context_other_values(weir_engine *e, const struct wr_kvfile *f, uint32_t w, weir_err *err)
 {
-    e->context.mismatch = true;
     return wr_err(err, WEIR_E_MISMATCH, "%s: tensor %s has other values in the model that it was saved with (%s); use that model, or evaluate the text again",
         wr_file_label(f->store.file.path), e->plan->model.uses[w].tensor->name, f->about.model);
 }
 
-static int compare(weir_engine *e, const struct wr_kvfile *f, uint32_t i, uint32_t w, uint32_t crc, weir_err *err)
-{
-    if (!f->weights[i].known || f->weights[i].crc == crc) return 0;
-    return wr_context_other_values(e, f, w, err);
-}
+/* Each weight that this process has read, number i of a file's table, w of the model. */
+typedef int weight_fn(weir_engine *, struct wr_kvfile *, uint32_t i, uint32_t w, uint32_t crc, weir_err *);
 
-int wr_context_check_weights(weir_engine *e, const struct wr_kvfile *f, weir_err *err)
+static int each_weight(weir_engine *e, struct wr_kvfile *f, weight_fn *fn, weir_err *err)
 {
     const struct wr_model *m = &e->plan->model;
-    const bool mismatch = e->context.mismatch;
     int rc = 0;
     for (uint32_t w = 0, i = 0, crc; rc == 0 && w < m->n_uses; w++) {
         if (!is_whole(&m->uses[w])) continue;
-        if (wr_pager_weight_crc(e->pager, w, &crc)) rc = compare(e, f, i, w, crc, err);
+        if (wr_pager_weight_crc(e->pager, w, &crc)) rc = fn(e, f, i, w, crc, err);
         i++;
     }
-    e->context.mismatch = mismatch; /* the session is not the file's */
     return rc;
+}
+
+static int check_weight(weir_engine *e, struct wr_kvfile *f, uint32_t i, uint32_t w, uint32_t crc, weir_err *err)
+{
+    return !f->weights[i].known || f->weights[i].crc == crc ? 0 : wr_context_other_values(e, f, w, err);
+}
+
+static int note_weight(weir_engine *e, struct wr_kvfile *f, uint32_t i, uint32_t w, uint32_t crc, weir_err *err)
+{
+    return f->weights[i].known ? 0 : wr_kvfile_set_weight(f, i, crc, err);
+}
+
+int wr_context_check_weights(weir_engine *e, struct wr_kvfile *f, weir_err *err) { return each_weight(e, f, check_weight, err); }
+int wr_context_note_weights(weir_engine *e, struct wr_kvfile *f, weir_err *err) { return each_weight(e, f, note_weight, err); }
+
+static uint32_t n_known(const weir_engine *e)
+{
+    const struct wr_model *m = &e->plan->model;
+    uint32_t n = 0, crc;
+    for (uint32_t w = 0; w < m->n_uses; w++) n += !is_whole(&m->uses[w]) || wr_pager_weight_crc(e->pager, w, &crc);
+    return n;
 }
 
 int wr_context_compare(weir_engine *e, weir_err *err)
 {
     struct wr_context *c = &e->context;
-    const struct wr_model *m = &e->plan->model;
-    uint32_t i = 0, n_known = 0, crc;
-    int rc = 0;
-    if (!c->has_from && !c->has_to) return 0;
-    if (c->n_compared == m->n_uses) return 0;
-    for (uint32_t w = 0; rc == 0 && w < m->n_uses; w++) {
-        if (!is_whole(&m->uses[w])) {
-            n_known++;
-            continue;
-        }
-        if (wr_pager_weight_crc(e->pager, w, &crc)) {
-            n_known++;
-            if (c->has_from && !c->refused) rc = compare(e, &c->from, i, w, crc, err);
-            if (rc == 0 && c->has_to) rc = compare(e, &c->to, i, w, crc, err);
-            if (rc == 0 && c->has_to && !c->to.weights[i].known) rc = wr_kvfile_set_weight(&c->to, i, crc, err);
-        }
-        i++;
-    }
-    if (rc == 0) c->n_compared = n_known;
+    if ((!c->has_from && !c->has_to) || c->n_compared == e->plan->model.n_uses) return 0;
+    const uint32_t n = n_known(e);
+    int rc = c->has_from && !c->refused ? wr_context_check_weights(e, &c->from, err) : 0;
+    if (rc == 0 && c->has_to) rc = wr_context_check_weights(e, &c->to, err);
+    if (rc == WEIR_E_MISMATCH) c->mismatch = true;
+    if (rc == 0 && n == e->plan->model.n_uses) c->unchecked = false;
+    if (rc == 0 && c->has_to && !c->unchecked) rc = wr_context_note_weights(e, &c->to, err);
+    if (rc == 0) c->n_compared = n;
     return rc;
 }
 
@@ -298,18 +308,6 @@ int wr_context_inherit_weights(const struct wr_kvfile *from, struct wr_kvfile *t
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < to->about.n_weights; i++)
         if (from->weights[i].known && !to->weights[i].known) rc = wr_kvfile_set_weight(to, i, from->weights[i].crc, err);
-    return rc;
-}
-
-int wr_context_note_weights(weir_engine *e, struct wr_kvfile *f, weir_err *err)
-{
-    const struct wr_model *m = &e->plan->model;
-    int rc = 0;
-    for (uint32_t w = 0, i = 0, crc; rc == 0 && w < m->n_uses; w++) {
-        if (!is_whole(&m->uses[w])) continue;
-        if (wr_pager_weight_crc(e->pager, w, &crc)) rc = wr_kvfile_set_weight(f, i, crc, err);
-        i++;
-    }
     return rc;
 }
 

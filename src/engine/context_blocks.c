@@ -137,7 +137,10 @@ static int load(weir_session *s, struct wr_kvfile *f, weir_err *err)
     for (uint32_t t = 0; rc == 0 && t < n_groups && t < WR_CONTEXT_ROWS; t++) {
         uint32_t crc, here = t == f->saved.n_full ? f->saved.n_tail : TILE;
         rc = wr_context_rows_crc(e, t, s->ids + (size_t)t * TILE, here, &crc, err);
-        if (rc == 0 && crc != rows[t]) rc = wr_context_other_values(e, f, e->plan->model.token_embd, err);
+        if (rc == 0 && crc != rows[t]) {
+            rc = wr_context_other_values(e, f, e->plan->model.token_embd, err);
+            e->context.mismatch = true;
+        }
     }
     if (rc == 0) rc = e->kv.store != NULL ? adopt(s, f, crcs, err) : load_blocks(s, f, crcs, err);
     if (rc == 0) {
@@ -154,7 +157,7 @@ done:
 static int empty_saved(struct wr_context *c, weir_err *err)
 {
     int rc = wr_kvfile_truncate(&c->to, 0, err);
-    return rc == 0 ? wr_kvfile_commit(&c->to, err) : rc;
+    return rc == 0 && !c->unchecked ? wr_kvfile_commit(&c->to, err) : rc;
 }
 
 /* What is spilled is read from the full groups of `f` from now on, which lie there already. */
@@ -172,6 +175,7 @@ int wr_context_start(weir_session *s, weir_err *err)
     if (c->has_to && !c->in_place && wr_kvfile_tokens(&c->to.next) > 0) rc = empty_saved(c, err);
     if (rc == 0 && c->has_from && c->started) rc = rebase(e, &c->from, err);
     c->started = true;
+    wr_kv_hold(&e->kv, c->unchecked);
     if (rc < 0 || (!c->has_from && !c->in_place)) return rc;
     rc = load(s, c->in_place ? &c->to : &c->from, err);
     if (rc == 0 && c->has_from && c->has_to) rc = wr_context_inherit_weights(&c->from, &c->to, err);
@@ -271,6 +275,7 @@ static int extend(weir_session *s, struct wr_kvfile *f, bool tail, weir_err *err
     weir_engine *e = s->engine;
     int rc = f->next.n_full < f->saved.n_full ? wr_kvfile_commit(f, err) : 0;
     bool any = false;
+    if (rc == 0) wr_kv_hold(&e->kv, e->context.unchecked);
     if (rc == 0 && tail) rc = wr_kv_flush(&e->kv, err);
     size_t n_full = s->n / TILE;
     if (e->kv.store != NULL && !tail && n_full > wr_kv_on_disk(&e->kv)) n_full = wr_kv_on_disk(&e->kv);
@@ -288,7 +293,7 @@ static int extend(weir_session *s, struct wr_kvfile *f, bool tail, weir_err *err
 int wr_context_keep(weir_session *s, weir_err *err)
 {
     struct wr_context *c = &s->engine->context;
-    return c->has_to ? extend(s, &c->to, false, err) : 0;
+    return c->has_to && !c->unchecked ? extend(s, &c->to, false, err) : 0;
 }
 
 int wr_context_back(weir_session *s, size_t n, weir_err *err)
@@ -300,17 +305,17 @@ int wr_context_back(weir_session *s, size_t n, weir_err *err)
     if (!e->context.has_to) return 0;
     if (e->context.mismatch)
         return wr_err(err, WEIR_E_MISMATCH, "%s: is not extended: the tokens were saved with another model", wr_file_label(f->store.file.path));
-    /* Until the weights are known to be the file's it gets no shorter, if that can wait: `extend` commits before it writes. */
-    const bool later = e->kv.store == NULL && e->context.n_compared < e->plan->model.n_uses;
+    if (e->context.unchecked) /* `extend` commits it, before anything is written */
+        return wr_kvfile_tokens(&f->next) > n ? wr_kvfile_truncate(f, (uint32_t)(n / TILE), err) : 0;
     if (wr_kvfile_tokens(&f->next) <= n) /* a shorter one that could not be committed is tried again, before the writer writes over what the file says it has */
-        return f->next.n_full < f->saved.n_full && !later ? wr_kvfile_commit(f, err) : 0;
+        return f->next.n_full < f->saved.n_full ? wr_kvfile_commit(f, err) : 0;
     if (e->kv.store != NULL) {
         wr_kv_truncate(&e->kv, (uint32_t)n);
         rc = wr_kv_load_tail(&e->kv, err);
     }
     if (rc == 0) rc = wr_kvfile_truncate(f, (uint32_t)(n / TILE), err);
     if (rc == 0 && n % TILE > 0) rc = write_group(s, f, (uint32_t)(n % TILE), err);
-    return rc == 0 && !later ? wr_kvfile_commit(f, err) : rc;
+    return rc == 0 ? wr_kvfile_commit(f, err) : rc;
 }
 
 int weir_session_save(weir_session *s, const char *path, weir_err *err)
@@ -324,6 +329,7 @@ int weir_session_save(weir_session *s, const char *path, weir_err *err)
     wr_spec_end(s);                                  /* rows of a burst that did not come to their turn are cut off */
     const char *own = e->plan->options.save_context; /* which may not be in its place yet */
     if (path == NULL || (c->has_to && (strcmp(path, own) == 0 || wr_context_same_file(path, own)))) {
+        if (c->unchecked) return 0; /* nothing was evaluated: the file has these tokens */
         int rc = wr_context_back(s, s->n, err);
         if (rc == 0 && s->n < wr_kv_length(&e->kv)) wr_kv_truncate(&e->kv, (uint32_t)s->n);
         if (rc == 0) rc = wr_kv_load_tail(&e->kv, err); /* the end of the file, where an interrupted pass may have written it, is cut off */

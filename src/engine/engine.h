@@ -58,6 +58,7 @@ struct wr_context {
     bool mismatch;            /* the session's tokens are of another model */
     bool refused;             /* they were, and are gone: `from` is compared no more */
     bool started;             /* there was a session */
+    bool unchecked;           /* in_place: not every weight was compared yet, and until then the file stays what it is */
 };
 
 struct weir_engine {
@@ -179,6 +180,7 @@ int wr_engine_profile_store(const struct wr_profile *, char *where, weir_err *);
  * session's length are committed. */
 int wr_context_plan(weir_plan *, weir_err *);
 int wr_context_plan_disk(weir_plan *, weir_err *);
+uint64_t wr_context_file_bytes(const weir_plan *, uint32_t n_tiles); /* of one that is saved */
 int wr_context_open(weir_engine *, weir_err *);
 int wr_context_kv(weir_engine *, struct wr_kv_config *, weir_err *); /* what of a spilled context lies in these files, and room for it there */
 void wr_context_close(weir_engine *);

@@ -310,6 +310,10 @@ int wr_plan_open(weir_plan **out, const char *path, const weir_options *options,
     in.kv_block_bytes = wr_kv_block_bytes((enum wr_kv_type)options->kv, hp->n_head_kv, hp->head_dim);
     in.kv_disk_bytes = options->kv_disk_bytes == WEIR_AUTO ? UINT64_MAX : options->kv_disk_bytes;
     in.kv_disk_asked = options->kv_disk_bytes > 0 && (options->kv_dir[0] != '\0' || options->kv_disk_bytes != WEIR_AUTO);
+    if (options->save_context[0] != '\0') {
+        in.kv_file_bytes = wr_context_file_bytes(p, 0);
+        in.kv_file_tile_bytes = wr_context_file_bytes(p, 1) - in.kv_file_bytes;
+    }
     in.n_layer = hp->n_layer;
     in.window = hp->window;
     for (uint32_t il = 0; il < hp->n_layer; il++) in.n_local += p->model.layers[il].local;

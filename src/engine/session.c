@@ -138,13 +138,15 @@ static int advance(weir_session *s, size_t n, struct eval *eval, weir_err *err)
     bool decode = eval == NULL && n - begin == 1 && begin > 0;
     uint64_t start = wr_clock_ns();
     wr_spec_end(s);
-    s->logits = NULL;
     s->tick = (struct wr_tick){start, begin, n, 0, 0};
     if (decode && s->info.n_decode == 0) s->decode_disk_begin = wr_os_usage().read_bytes;
     while (rc == 0 && s->n < n) {
         uint32_t m = n - s->n < p->plan.n_chunk ? (uint32_t)(n - s->n) : p->plan.n_chunk;
+        const bool unchecked = e->context.unchecked; /* a pass with all weights, and with no more rows than can wait to be written */
+        if (unchecked && e->kv.store != NULL && m > WR_TILE - s->n % WR_TILE) m = (uint32_t)(WR_TILE - s->n % WR_TILE);
+        s->logits = NULL;
         if (eval != NULL) eval->first_row = s->n;
-        wr_head_fn *fn = eval != NULL ? give_logits : s->n + m == n ? keep_logits : NULL;
+        wr_head_fn *fn = eval != NULL ? give_logits : s->n + m == n || unchecked ? keep_logits : NULL;
         s->tick.m = m;
         s->tick.done = s->n;
         const uint64_t pass_start = wr_clock_ns();

@@ -131,6 +131,8 @@ int wr_kv_rebase(struct wr_kv *, const struct wr_file *base, const struct wr_kv_
 /* Positions from n on are forgotten, between passes; a pass that begins before the end does it by itself. Blocks that were written stay on disk until they
  * are written anew. */
 void wr_kv_truncate(struct wr_kv *, uint32_t n);
+/* Nothing is written until it is let go; between passes. A pass that does not go beyond the end of the tile that grows has room for what it fills. */
+void wr_kv_hold(struct wr_kv *, bool held);
 /* Every full tile is written when it returns 0; between passes. */
 int wr_kv_flush(struct wr_kv *, weir_err *);
 /* After a rollback the tile that is partly filled may be on disk, and so may those in the window of a local layer: brings them back, 0 or WEIR_E_READ. Then

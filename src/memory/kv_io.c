@@ -27,7 +27,7 @@ static void *write_blocks(void *arg)
     wr_thread_serves("weir-kv-write");
     pthread_mutex_lock(&s->lock);
     for (;;) {
-        while (!s->stop && (s->n_jobs == 0 || s->write_failed || s->paused)) pthread_cond_wait(&s->for_writer, &s->lock);
+        while (!s->stop && (s->n_jobs == 0 || s->write_failed || s->paused || s->held)) pthread_cond_wait(&s->for_writer, &s->lock);
         if (s->stop) break;
         const struct wr_kv_job job = s->job[s->job_head];
         s->writing = true;

@@ -318,6 +318,16 @@ int wr_kv_adopt_tail(struct wr_kv *kv, uint32_t n, int (*fill)(void *user, uint3
     return 0;
 }
 
+void wr_kv_hold(struct wr_kv *kv, bool held)
+{
+    struct wr_kv_store *s = kv->store;
+    if (s == NULL) return;
+    pthread_mutex_lock(&s->lock);
+    s->held = held;
+    pthread_cond_signal(&s->for_writer);
+    pthread_mutex_unlock(&s->lock);
+}
+
 int wr_kv_flush(struct wr_kv *kv, weir_err *err)
 {
     struct wr_kv_store *s = kv->store;

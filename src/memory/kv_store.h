@@ -62,7 +62,7 @@ struct wr_kv_store {
     pthread_t reader, writer;
     bool has_reader, has_writer;
     /* ---- lock ---- */
-    bool stop, reset, paused, read_failed, write_failed, writing;
+    bool stop, reset, paused, held, read_failed, write_failed, writing;
     weir_err read_err, write_err;
     uint32_t *free_slot, n_free; /* of the pool */
     struct wr_kv_job *job;       /* a ring */

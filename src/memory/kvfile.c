@@ -187,7 +187,7 @@ int wr_kvfile_write_first(struct wr_kvfile *f, weir_err *err)
             entry_of(f, (uint32_t)(at / ENTRY_BYTES + k), page + k * ENTRY_BYTES);
         rc = wr_store_write(&f->store, TABLE_AT + at, page, PAGE, err);
     }
-    if (rc == 0) rc = wr_store_cut(&f->store, wr_kvfile_end(f, 0), err);
+    if (rc == 0) rc = wr_store_reserve(&f->store, wr_kvfile_end(f, 0), err); /* the room for the end of a text, which is written last */
     if (rc == 0) rc = wr_store_sync(&f->store, err);
     f->saved = f->next;
     return rc;

@@ -48,6 +48,7 @@ struct wr_kvfile {
     char *place;     /* a new file: where it is to be. NULL: it was there */
     char *part;      /* its name until then, where it needs one */
     bool changed;    /* by this process, whose room behind the tokens is given back at the end */
+    bool keeps_room; /* until it is closed: the caller set it, who has taken it */
     bool pending;    /* a new file that is not in its place yet */
     bool replaces;   /* and that will take another's */
     int old_fd;      /* that one's, which is locked until then */
@@ -66,7 +67,7 @@ int wr_kvfile_open(struct wr_kvfile *, const char *path, bool writable, enum wei
  * another (WEIR_E_OPEN). weights: ids alone count. */
 int wr_kvfile_create(struct wr_kvfile *, const char *path, const struct wr_kvfile_about *, const struct wr_kvfile_weight *, enum weir_direct,
     struct wr_ledger *, const struct wr_log *, weir_err *);
-/* A new file is in its place when this returns 0, and no longer than its tokens need. It may be asked again. */
+/* A new file is in its place when this returns 0, and no longer than its tokens need, unless it keeps its room. It may be asked again. */
 int wr_kvfile_finish(struct wr_kvfile *, weir_err *);
 /* An open one, again does nothing. A new file that is not in its place yet is gone; one in which nothing was reserved or committed stays as it is. */
 void wr_kvfile_close(struct wr_kvfile *);

@@ -173,7 +173,7 @@ int wr_kvfile_put_in_place(struct wr_kvfile *f, weir_err *err)
 int wr_kvfile_finish(struct wr_kvfile *f, weir_err *err)
 {
     int rc = f->broken ? wr_err(err, WEIR_E_WRITE, "%s: the disk lost what was written", wr_kvfile_label(f)) : 0;
-    if (rc == 0) rc = wr_store_cut(&f->store, wr_kvfile_end(f, f->saved.n_full), err);
+    if (rc == 0 && !f->keeps_room) rc = wr_store_cut(&f->store, wr_kvfile_end(f, f->saved.n_full), err);
     if (rc == 0) rc = wr_store_sync(&f->store, err);
     if (rc == 0 && f->pending) rc = wr_kvfile_put_in_place(f, err);
     return rc;

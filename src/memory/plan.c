@@ -414,7 +414,8 @@ static void alternatives(const struct wr_plan *plan, const struct wr_plan_input 
     if (in->kv_block_bytes == 0 || in->kv_disk_bytes == UINT64_MAX || n_ctx <= fits) return;
     if (largest_context(plan, &more, (struct least){least.weights, EITHER}, chunk, n_ctx) != n_ctx) return;
     const struct wr_kv_layout l = least_kv(in, n_ctx, chunk);
-    const unsigned long long need = (wr_round_up(wr_kv_layout_disk_bytes(&l, n_ctx), MIB)) / MIB;
+    const uint64_t named = in->kv_file_bytes + n_ctx / WR_TILE * in->kv_file_tile_bytes;
+    const unsigned long long need = wr_round_up(named > 0 ? named : wr_kv_layout_disk_bytes(&l, n_ctx), MIB) / MIB;
     snprintf(text + n, 64 - (size_t)n, " or --kv-disk %lluM, not %lluM", need, (unsigned long long)(in->kv_disk_bytes / MIB));
 }
 

@@ -41,9 +41,10 @@ struct wr_plan_input {
      * so only where kv_disk_asked. */
     uint64_t kv_block_bytes, kv_disk_bytes;
     bool kv_disk_asked;
-    uint32_t n_layer, n_local, window; /* of them, local ones, which see `window` positions */
-    uint32_t n_ctx, n_ctx_trained;     /* n_ctx 0: choose min(trained, 4096, what fits) */
-    uint32_t n_chunk;                  /* 0: choose */
+    uint64_t kv_file_bytes, kv_file_tile_bytes; /* of the file that is kept and has them, without and for each tile; 0: it has no name */
+    uint32_t n_layer, n_local, window;          /* of them, local ones, which see `window` positions */
+    uint32_t n_ctx, n_ctx_trained;              /* n_ctx 0: choose min(trained, 4096, what fits) */
+    uint32_t n_chunk;                           /* 0: choose */
     uint32_t n_threads;
     /* Scratch is base + chunk * per_row + thread * threads. */
     uint64_t scratch_base, scratch_per_row, scratch_per_thread;

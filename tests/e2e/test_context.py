@@ -189,22 +189,59 @@ def test_other_weights_are_not_forgotten(folder, llama):
     assert early["code"] == "WEIR_E_CONTEXT"
 
 
-def test_another_model_does_not_shorten_it(folder, llama):
-    """The library, in place, with a model whose weights differ in what is read last: an error, and the file has all of its tokens, however little of them was
-    asked for."""
-    twin = tiny_model.write(folder / "late_twin.gguf", "Q8_0", change=lambda name, x: x + 1 if name == "blk.1.ffn_down.weight" else x)
-    ids = ids_of(600)
-    path = saved(llama, folder, ids, "kept.kv")
-    before = context_file.ContextFile(path)
-    for n in (2, 300):
+@pytest.mark.parametrize("where", ("memory", "disk"))
+def test_another_model_does_not_change_it(folder, llama, where):
+    """The library, in place, with a model whose weights differ in what is read last: an error, and the file is what it was to the byte, however little or much
+    of its tokens was asked for, and whether it knew all weights; the model that it is of goes on with it."""
+    ids = ids_of(1500)
+    path = saved(llama, folder, ids[:600], "kept.kv")
+    before = path.read_bytes()
+    options = ["pin=0", "ctx=2048", f"context={path}", f"save-context={path}"]
+    if where == "disk":
+        flags = ("-c", 2048, "--pin", 0, "--chunk", 512, "--kv-dir", folder)
+        options += ["chunk=512", f"kv-dir={folder}", f"memory={weir_json('plan', llama, *flags)['min_budget'] + (8 << 20)}"]
+
+    def resume(model, n, ends=0):
         np.array(ids[:n], "<i4").tofile(folder / "ids")
         np.array([9], "<i4").tofile(folder / "queries")
-        done = subprocess.run([WEIR.parent / "tests" / "resume", twin, folder / "ids", folder / "queries", f"context={path}", f"save-context={path}", "pin=0", "ctx=2048"],
-                              capture_output=True, text=True, check=False)
-        assert done.returncode == 1 and "ffn_down" in done.stderr, done.stderr
-        after = context_file.ContextFile(path)
-        after.check()
-        assert after.ids == ids and after.weights == before.weights
+        done = subprocess.run([WEIR.parent / "tests" / "resume", model, folder / "ids", folder / "queries", *options], capture_output=True, text=True, check=False)
+        assert done.returncode == ends, done.stderr
+        return done
+
+    for tensor in ("blk.1.ffn_down.weight", "output.weight"):
+        twin = tiny_model.write(folder / "late_twin.gguf", "Q8_0", change=lambda name, x: x + 1 if name == tensor else x)
+        for n in (2, 300, 511, 600, 700, 1500):
+            assert tensor in resume(twin, n, ends=1).stderr
+            assert path.read_bytes() == before, (tensor, n)
+    cold = tiny_model.write(folder / "cold.gguf", "Q8_0")
+    for n in (511, 1500):
+        resumed = resume(cold, n).stdout.split()[:2]
+        fresh = subprocess.run([WEIR.parent / "tests" / "resume", cold, folder / "ids", folder / "queries", "ctx=2048"], capture_output=True, text=True, check=True)
+        assert resumed == fresh.stdout.split()[:2]
+        file = context_file.ContextFile(path)
+        file.check()
+        assert file.ids == (ids[:n] + [9])[:len(file.ids)] and len(file.ids) >= n // 256 * 256
+
+
+def test_one_file_under_two_names(folder, llama):
+    """The file that is read and the one that is written are one, however they are spelled: it grows in place, once, under all of its names."""
+    own = folder / "names"
+    (own / "sub").mkdir(parents=True)
+    for where in ([], least(llama)):
+        path = saved(llama, own, ids_of(300), "one.kv")
+        for name in ("symbolic.kv", "hard.kv"):
+            (own / name).unlink(missing_ok=True)
+        (own / "symbolic.kv").symlink_to("one.kv")
+        os.link(path, own / "hard.kv")
+        number, n = path.stat().st_ino, 300
+        for first, second in (("one.kv", "./one.kv"), ("sub/../one.kv", "one.kv"), ("one.kv", "symbolic.kv"), ("symbolic.kv", "one.kv"), ("one.kv", "hard.kv"), ("hard.kv", "symbolic.kv")):
+            ids = write_ids(own, ids_of(700)[n:n + 50])
+            weir("eval", llama, "--ids", ids, "-c", 2048, *where, "--context", first, "--save-context", second, cwd=own, expect=0)
+            n += 50
+            file = context_file.ContextFile(path)
+            file.check()
+            assert file.ids == ids_of(700)[:n] and path.stat().st_ino == number and (own / "symbolic.kv").is_symlink()
+            assert set(os.listdir(own)) == {"one.kv", "symbolic.kv", "hard.kv", "sub", "ids.json"}
 
 
 def test_eval_chooses_its_context(folder, llama):

@@ -93,6 +93,8 @@ def test_room_for_what_is_saved(folder, llama):  # noqa: F811
     whole = file.start + (2 + 2048 // 256) * file.group_bytes
     refused = weir(*spilled_save(folder, llama, "--save-context", old, "--kv-disk", "1M", "--json"), expect=3).json["error"]
     assert refused["code"] == "WEIR_E_BUDGET" and f"--kv-disk {-(-whole // (1 << 20))}M" in refused["message"] and "old.kv" in refused["message"]
+    early = weir(*spilled_save(folder, llama, "--save-context", old, "--kv-disk", "512K", "--json"), expect=3).json["error"]  # refused by the blocks alone
+    assert f"--kv-disk {-(-whole // (1 << 20))}M" in early["message"], early
     for name in ("old.kv", "new.kv"):
         done = limited(whole - 4096, *spilled_save(folder, llama, "--save-context", own / name))
         assert done.code == 5 and name in done.err, done.show()
@@ -104,7 +106,7 @@ def test_room_for_what_is_saved(folder, llama):  # noqa: F811
     new = context_file.ContextFile(own / "new.kv")
     new.check()
     assert new.ids == ids_of(1500) and len(new.data) == new.start + (2 + 5) * new.group_bytes
-    assert os.stat(own / "new.kv").st_blocks * 512 <= len(new.data) + 65536
+    assert len(new.data) <= os.stat(own / "new.kv").st_blocks * 512 + 8 * 4096 <= len(new.data) + 65536  # the places of the last group too
     shown = weir(*spilled_save(folder, llama, "--save-context", own / "new.kv", "--verbose"), expect=0).err
     assert f"--save-context {own / 'new.kv'}" in shown, shown
 
@@ -127,18 +129,24 @@ def test_without_proc(folder, llama):  # noqa: F811
 
 
 def test_load_where_it_does_not_fit(folder, terminal, model):  # noqa: F811
-    """/load with keys and values on the disk: behind one file, behind another, with a damaged one refused in between and the conversation as it was: the
-    files that are saved then are those of a chat that has them in memory, to the bit."""
+    """/load with keys and values on the disk: behind one file, behind another, with damaged ones and one of other weights refused in between and the
+    conversation as it was: the files that are saved then are those of a chat that has them in memory, to the bit."""
     flags = ["--temp", 0, "-n", 12, "--ignore-eos", "-c", 2048, "--chunk", 64]
     chat = tiny_model.write(folder / "load.gguf", "Q8_0", template=TEMPLATE, arch="gemma3" if "gemma3" in model.name else "llama")
-    long, short, bad = (folder / f"load_{name}.kv" for name in ("long", "short", "bad"))
-    for path, n in ((long, 1000), (short, 300)):
+    long, short, bad, twins, tail, cut = (folder / f"load_{name}.kv" for name in ("long", "short", "bad", "twins", "tail", "cut"))
+    twin = tiny_model.write(folder / "load_twin.gguf", "Q8_0", template=TEMPLATE, arch="gemma3" if "gemma3" in model.name else "llama",
+                            change=lambda name, x: x + 1 if name == "blk.1.ffn_down.weight" else x)
+    for path, n, by in ((long, 1000, chat), (short, 300, chat), (twins, 600, twin)):
         path.unlink(missing_ok=True)
-        weir("eval", chat, "--ids", write_ids(folder, ids_of(n, 7)), "-c", 2048, "--save-context", path, expect=0)
+        weir("eval", by, "--ids", write_ids(folder, ids_of(n, 7)), "-c", 2048, "--save-context", path, expect=0)
     file = context_file.ContextFile(long)
     data = bytearray(long.read_bytes())
     data[file.group_at(1) + 2 * file.about["block_bytes"] + 40] ^= 1
     bad.write_bytes(data)
+    data = bytearray(long.read_bytes())
+    data[file.group_at(3) + file.about["block_bytes"] + 40] ^= 1
+    tail.write_bytes(data)
+    cut.write_bytes(long.read_bytes()[:-4096])
     shown = []
     for where, plan in (("memory", ["--memory", "1G"]), ("disk", ["--memory", weir_json("plan", chat, "-c", 2048, "--chunk", 64)["min_budget"]])):
         def path(i):
@@ -147,6 +155,7 @@ def test_load_where_it_does_not_fit(folder, terminal, model):  # noqa: F811
             path(i).unlink(missing_ok=True)
         one = talk(terminal, ["chat", chat, *flags, *plan], [
             ("hello " + "x" * 600, ""), (f"/load {long}", "1000 tokens from"), ("go on", ""), (f"/save {path(0)}", "are saved"), (f"/load {bad}", "is damaged"),
+            (f"/load {tail}", "tokens 768 to 999 in layer 1 are damaged"), (f"/load {cut}", "is truncated"), (f"/load {twins}", "ffn_down"),
             ("and on " + "y" * 300, ""), (f"/save {path(1)}", "are saved"), (f"/load {short}", "300 tokens from"), ("what " + "z" * 300, ""), ("/undo", ""),
             ("then " + "w" * 290, ""), (f"/save {path(2)}", "are saved"), ("/stats", "")])
         shown.append([context_file.ContextFile(path(i)) for i in range(3)])

@@ -4,6 +4,7 @@
  * error is the right one, and the session goes on with the same tokens; what is saved in the midst of a burst are the tokens that were given.
  */
 #include <errno.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/os.h"
 #include "engine/tools.h"
@@ -370,6 +371,9 @@ static void test_saved_in_a_burst(void **state)
             assert_int_equal(n, text->n_prompt + k);
             n_pending += r.session->spec.at + 1 < r.session->spec.n_rows;
             if (weir_session_save(r.session, own ? NULL : path, &err) < 0) fail_msg("%s", err.text);
+            struct stat st;
+            assert_int_equal(stat(path, &st), 0);
+            assert_true(!own || i % N_WAYS < 2 || (uint64_t)st.st_size >= weir_engine_plan(r.engine)->kv_on_disk); /* it keeps the room that it took */
             held = weir_session_ids(r.session, &n_held);
             assert_int_equal(n_held, n - 1); /* the last one is not evaluated */
             assert_memory_equal(held, text->ids, n_held * sizeof *ids);
@@ -388,6 +392,69 @@ static void test_saved_in_a_burst(void **state)
         assert_true(n_pending > 0);
         close_run(&r);
         unlink(path);
+    }
+}
+
+/* An engine has one session at a time: a second one is refused and disturbs nothing; the next has nothing of the last, nor has the file that both are saved
+ * in, and where both begin with a saved context, each has that alone. */
+static void test_sessions_do_not_mix(void **state)
+{
+    skip_under_valgrind();
+    char path[64], base[64];
+    snprintf(path, sizeof path, "%s/saved.kv", folder);
+    snprintf(base, sizeof base, "%s/base.kv", folder);
+    for (size_t i = 0; i < 2 * N_WAYS; i++) {
+        const bool based = i >= N_WAYS;
+        weir_options o = way(i % N_WAYS), then;
+        const struct text *text = text_of(&o);
+        const uint32_t n_base = based ? text->n_prompt - 4 : 0;
+        struct run r;
+        weir_session *other = NULL;
+        weir_err err;
+        enum weir_finish finish;
+        int32_t ids[600], answer[2][600];
+        size_t n_held;
+        if (based) {
+            assert_int_equal(open_run(&r, &o, &err), 0);
+            assert_int_equal(weir_session_set(r.session, text->ids, n_base, &err), 0);
+            assert_int_equal(weir_session_save(r.session, base, &err), 0);
+            close_run(&r);
+            snprintf(o.context, sizeof o.context, "%s", base);
+        }
+        snprintf(o.save_context, sizeof o.save_context, "%s", path);
+        assert_int_equal(open_run(&r, &o, &err), 0);
+        for (uint32_t j = 0; j < 4; j++) { /* two texts in turn, which differ behind the base */
+            uint32_t n = text->n_prompt;
+            memcpy(ids, text->ids, n * sizeof *ids);
+            for (uint32_t k = n_base; j % 2 == 1 && k < n; k++) ids[k] = 50 + (int32_t)(k % 11);
+            assert_int_equal(weir_session_length(r.session), n_base);
+            assert_int_equal(weir_session_open(&other, r.engine, &err), WEIR_E_USAGE);
+            if (go_on(&r, text, ids, &n, UINT32_MAX, &finish, &err) < 0) fail_msg("%s", err.text);
+            assert_int_equal(weir_session_open(&other, r.engine, &err), WEIR_E_USAGE);
+            if (j % 2 == 0) assert_answer(text, ids, n);
+            if (j < 2) memcpy(answer[j], ids, n * sizeof *ids);
+            assert_memory_equal(ids, answer[j % 2], n * sizeof *ids);
+            if (j == 3 && weir_session_save(r.session, NULL, &err) < 0) fail_msg("%s", err.text);
+            if (j == 3) break;
+            weir_session_close(r.session);
+            assert_int_equal(weir_session_open(&r.session, r.engine, &err), 0);
+        }
+        close_run(&r);
+        then = way(i % N_WAYS);
+        assert_int_equal(open_run(&r, &then, &err), 0); /* the second text by an engine that never saw the first, and what was saved of it */
+        uint32_t n = text->n_prompt;
+        memcpy(ids, answer[1], n * sizeof *ids);
+        if (go_on(&r, text, ids, &n, UINT32_MAX, &finish, &err) < 0) fail_msg("%s", err.text);
+        assert_memory_equal(ids, answer[1], n * sizeof *ids);
+        close_run(&r);
+        snprintf(then.context, sizeof then.context, "%s", path);
+        if (open_run(&r, &then, &err) < 0) fail_msg("%s", err.text);
+        const int32_t *held = weir_session_ids(r.session, &n_held);
+        assert_int_equal(n_held, n - 1);
+        assert_memory_equal(held, answer[1], n_held * sizeof *ids);
+        close_run(&r);
+        unlink(path);
+        unlink(base);
     }
 }
 
@@ -427,6 +494,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_undisturbed), cmocka_unit_test(test_a12_nth_allocation), cmocka_unit_test(test_nth_read),
         cmocka_unit_test(test_nth_write), cmocka_unit_test(test_nth_thread), cmocka_unit_test(test_goes_on_after_failures),
         cmocka_unit_test(test_short_and_late_reads), cmocka_unit_test(test_reads_while_drafting), cmocka_unit_test(test_fake_devices),
-        cmocka_unit_test(test_cancel), cmocka_unit_test(test_saved_in_a_burst), cmocka_unit_test(test_options_of_the_api)};
+        cmocka_unit_test(test_cancel), cmocka_unit_test(test_saved_in_a_burst), cmocka_unit_test(test_sessions_do_not_mix),
+        cmocka_unit_test(test_options_of_the_api)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -417,6 +417,43 @@ static int fill_tail(void *user, uint32_t il, void *block, weir_err *err)
     return 0;
 }
 
+/* Another one, in the midst of its own text, takes over what lies in a's file, again and again; where its threads cannot be started, no pass goes on until
+ * they can. */
+static void rebases(struct fixture *a, struct fixture *b, bool locals)
+{
+    weir_err err = {0};
+    open_case(b, 6, "auto", locals, false);
+    for (uint64_t i = 0; i < 12; i++) {
+        const uint32_t n_tiles = i % 3 == 0 ? 2600 / WR_TILE : 1 + (uint32_t)(i % 3), whole = n_tiles * WR_TILE;
+        for (uint32_t j = 0; j < 1 + i % 2; j++)
+            assert_int_equal(pass(b, b->n, 300 + (uint32_t)below(b, 300), j == 1 ? 1 : UINT32_MAX, &err), j == 1 ? WEIR_E_CANCELLED : 0);
+        if (i % 4 == 3) {
+            wr_fault_set(WR_FAULT_THREAD, 1 + i / 4 % 2, false);
+            assert_int_equal(wr_kv_rebase(&b->kv, &a->config.file.file, &a->config.places, n_tiles, &err), WEIR_E_THREAD);
+            wr_fault_set(WR_FAULT_THREAD, 0, false);
+            b->n = wr_kv_length(&b->kv);
+            assert_int_equal(wr_kv_begin(&b->kv, 0, 10, &err), WEIR_E_FAIL);
+        }
+        if (wr_kv_rebase(&b->kv, &a->config.file.file, &a->config.places, n_tiles, &err) < 0) fail_msg("%s", err.text);
+        memcpy(b->version, a->version, sizeof a->version);
+        wr_fault_set(WR_FAULT_READ, i % 4 == 1 ? 1 + i : 0, false);
+        int rc = wr_kv_adopt(&b->kv, whole, &err);
+        if (rc < 0) {
+            assert_int_equal(rc, WEIR_E_READ);
+            assert_int_equal(wr_kv_adopt(&b->kv, whole, &err), 0);
+        }
+        b->n = whole;
+        rc = pass(b, b->n, 200, UINT32_MAX, &err);
+        wr_fault_set(WR_FAULT_READ, 0, false);
+        if (rc < 0) {
+            assert_int_equal(rc, WEIR_E_READ);
+            assert_int_equal(pass(b, b->n, 200, UINT32_MAX, &err), 0);
+        }
+        if (i % 2 == 1) assert_int_equal(pass(b, whole / 2, 400, UINT32_MAX, &err), 0); /* back below what was taken over */
+    }
+    close_case(b);
+}
+
 static void goes_on_from_a_base(void **state)
 {
     (void)state;
@@ -454,6 +491,7 @@ static void goes_on_from_a_base(void **state)
         assert_int_equal(pass(b, 1000, 300, UINT32_MAX, &err), 0); /* back below the base's end, and on */
         for (uint32_t at = 1300; at < 3800; at += 500) assert_int_equal(pass(b, at, 500, UINT32_MAX, &err), 0);
         close_case(b);
+        rebases(a, b, locals);
         close_case(a);
     }
     free(a);
