@@ -125,6 +125,10 @@ static void set_queries(struct queries *s, struct attention *a, uint32_t head, u
         if (s->oldest[i] < s->begin) s->begin = s->oldest[i];
         if (position > s->last) s->last = position;
     }
+    if (p->branches) { /* its queries are grouped in two ways, and what is kept of one begins at the same tile in both: at that of the root, the first of all */
+        const uint32_t root = p->rows[0].position;
+        s->begin = root < window ? 0 : root - window + 1;
+    }
     s->begin = s->begin / WR_TILE * WR_TILE; /* tiles before it are seen by no query */
 }
 

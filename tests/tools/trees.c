@@ -3,6 +3,7 @@
  * trees MODEL SEED TREES [NAME=VALUE]...: passes over trees of random shapes and tokens beside plain passes over each row's path, by another engine, with all in
  * memory: logits of the same bits, or exit code 1. After a tree one of its paths is kept, and what follows goes on from there: the next tree, or,
  * where a tile ends, a plain pass into the next tile. NAME=VALUE are options of the library, for the engine with the trees. A line of JSON says how much was compared.
+ * The first tree has one shape for every seed: behind its 32 rows that see the tile before with a window of 16, the last row sees none of it.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -96,15 +97,20 @@ int main(int argc, char **argv)
     n_vocab = s->engine->plan->model.hp.n_vocab;
     logits = malloc((size_t)MOST_ROWS * n_vocab * sizeof *logits);
     int32_t ids[2048];
-    size_t n = 1 + draw(700);
+    size_t n = WR_TILE + 13;
     uint64_t n_rows = 0, n_branches = 0, n_off_chain = 0;
     for (size_t i = 0; i < n; i++) ids[i] = (int32_t)draw(n_vocab);
     check(weir_session_set(s, ids, n, &err), "prompt", &err);
     for (uint32_t t = 0; t < n_trees && n + 2 * MOST_ROWS < options.n_ctx; t++) {
         struct wr_pass_row rows[MOST_ROWS];
-        const uint32_t room = WR_TILE - 1 - n % WR_TILE;                             /* positions: the last of a tile is not one */
-        const uint32_t m = 1 + draw(draw(2) ? 8 : MOST_ROWS), deepest = 1 + draw(m); /* flat ones and deep ones */
-        if (room < 2) {                                                              /* over the end of the tile */
+        if (t == 1) { /* anywhere */
+            n = 1 + draw(700);
+            for (size_t i = 0; i < n; i++) ids[i] = (int32_t)draw(n_vocab);
+            check(weir_session_set(s, ids, n, &err), "another prompt", &err);
+        }
+        const uint32_t room = WR_TILE - 1 - n % WR_TILE;                                           /* positions: the last of a tile is not one */
+        const uint32_t m = t == 0 ? 33 : 1 + draw(draw(2) ? 8 : MOST_ROWS), deepest = 1 + draw(m); /* flat ones and deep ones */
+        if (room < 2) {                                                                            /* over the end of the tile */
             for (uint32_t i = 0; i < 3; i++) ids[n++] = (int32_t)draw(n_vocab);
             check(weir_session_set(s, ids, n, &err), "across", &err);
             compare(plain, ids, n, weir_session_logits(s), "a plain pass");
@@ -115,8 +121,9 @@ int main(int argc, char **argv)
             uint32_t most = i == 0 ? 0 : rows[i - 1].position - (uint32_t)n + 1;
             if (most > deepest) most = deepest;
             if (most > room - 1) most = room - 1;
-            const uint32_t depth = i == 0 ? 0 : draw(2) ? most : 1 + draw(most); /* half of them go on with a branch */
-            rows[i] = (struct wr_pass_row){.position = (uint32_t)n + depth, .token = (int32_t)draw(n_vocab), .logits = i == 0 || draw(4) > 0};
+            uint32_t depth = i == 0 ? 0 : draw(2) ? most : 1 + draw(most); /* half of them go on with a branch */
+            if (t == 0) depth = i == 0 ? 0 : i < m - 1 ? 1 : 2;
+            rows[i] = (struct wr_pass_row){.position = (uint32_t)n + depth, .token = (int32_t)draw(n_vocab), .logits = t == 0 || i == 0 || draw(4) > 0};
             if (rows[i].logits) wanted[n_wanted++] = i;
             n_branches += i > 0 && rows[i].position <= rows[i - 1].position;
         }
