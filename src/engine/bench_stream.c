@@ -266,7 +266,8 @@ static int open_memory(struct stream *s, enum wr_kv_type type, uint32_t m, bool 
     const struct wr_hparams *hp = &s->model.hp;
     const uint32_t n_members = wr_team_size(b->team), n_tiles = s->depth / WR_TILE;
     s->block_bytes = wr_kv_block_bytes(type, hp->n_head_kv, hp->head_dim);
-    s->n_here = HERE_BYTES / s->block_bytes < n_tiles ? (uint32_t)(HERE_BYTES / s->block_bytes) * WR_TILE : s->depth;
+    const uint32_t n_here = s->block_bytes < HERE_BYTES ? (uint32_t)(HERE_BYTES / s->block_bytes) : 1;
+    s->n_here = (n_here < n_tiles ? n_here : n_tiles) * WR_TILE;
     p->g_width = n_q(hp) + 2 * n_kv(hp);
     p->h_width = p->u_width = n_q(hp);
     p->member_bytes = wr_round_up(wr_attention_work_bytes(hp->head_dim), 64);

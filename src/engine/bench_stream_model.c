@@ -240,6 +240,7 @@ static int open_plan(struct stream_model *s, uint32_t most, wr_bench_row *row, w
     if (s->b->o->kv == NULL) options.kv = WEIR_KV_Q8_0;
     if (options.n_ctx == 0) options.n_ctx = s->depth + (uint32_t)wr_round_up(most, WR_TILE);
     if (options.n_chunk == 0) options.n_chunk = most;
+    if (options.n_chunk < most) return wr_err(err, WEIR_E_USAGE, "--chunk %u: %u rows would be several passes; give at least %u", options.n_chunk, most, most);
     int rc = wr_tool_about(s->b->o->model, &about, err);
     if (rc == 0) rc = weir_plan_open(&s->plan, s->b->o->model, &options, err);
     if (rc < 0) return rc;

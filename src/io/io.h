@@ -40,7 +40,7 @@ struct wr_io_request {
     const struct wr_file *file; /* one of wr_io_config.files */
     uint64_t offset;            /* multiple of WR_IO_ALIGN */
     uint32_t bytes;             /* multiple of WR_IO_ALIGN; may reach past the end of file by less than WR_IO_ALIGN: the tail is then zeroed */
-    void *dst;                  /* aligned, inside memory registered at open where the engine registers memory */
+    void *dst;                  /* aligned; in wr_io_config.memory or, where the engine then reads it plainly, elsewhere */
     uint64_t tag;               /* comes back in the completion */
 };
 struct wr_io_done {
@@ -51,7 +51,7 @@ struct wr_io_done {
 
 struct wr_io_config {
     uint32_t depth; /* requests in flight, 1..WR_IO_MAX_DEPTH */
-    void *memory;   /* the memory that all dst lie in (registered as fixed buffers where possible) */
+    void *memory;   /* in which most dst lie (registered as fixed buffers where possible) */
     uint64_t memory_bytes;
     const struct wr_file *files; /* these, the log and the ledger outlive the engine */
     uint32_t n_files;

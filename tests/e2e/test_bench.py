@@ -236,6 +236,13 @@ def test_stream_of_one_layer(scratch, level):
     assert done.usage["write_bytes"] >= sum(row["bytes"] for row in rows[::2])
 
 
+def test_stream_of_blocks_larger_than_the_part_in_memory(scratch):
+    """A block of 49 MiB: its bound is of one at least."""
+    row, = weir_json("bench", "stream", "--shape", "49x49x512", "--kv", "f32", "--depth", 256, "--rows", 1, "--runs", 1, "-t", 2, "--kv-dir", scratch)["rows"]
+    assert row["block"] == 256 * 2 * 49 * 512 * 4 and row["memory_rate"] > 0
+    check_bound(row)
+
+
 def test_stream_crossover(scratch):
     """What K rows cost beside one; where that is more than 1.25 times, between which two K it becomes so. 512 rows cannot be free."""
     how = ("bench", "stream", "--depth", 4096, "--rows", "1,2,512,600", "--shape", "8x8x64", "--runs", 1, "-t", 2, "--kv-dir", scratch)
@@ -265,6 +272,8 @@ def test_stream_says_what_it_is(tiny, scratch):
         assert STREAM <= set(row) and row["layers"] == 2 and row["verified"] is False and row["outputs_verified"] == 0 and row["kv_on_disk"] > 0
         check_bound(row)
         assert row["as_reference"] and row["bytes"] == row["bytes_kv"] + row["bytes_weights"] and 0 < row["bytes_kv"] <= row["kv_on_disk"] and row["peak_rss"] <= row["budget"]
+    done = weir("bench", "stream", tiny, *how, "--memory", least + MIB // 2, "--chunk", 7)
+    assert done.code == 2 and "--chunk 7: 8 rows" in done.err, done.show()
     done = weir("bench", "stream", tiny, *how, "--memory", "1G")
     assert done.code == 2 and "--memory" in done.err, done.show()
 

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 import tiny_model
-from command import WEIR, environment, weir, weir_json
+from command import ROOT, WEIR, environment, weir, weir_json
 
 RUN = ("--raw", "-c", 128, "-n", 8)
 GREEDY = (*RUN, "--temp", 0)
@@ -165,6 +165,10 @@ def test_help_and_version():
         done = weir(*words, expect=0)
         assert done.out and done.err == ""
     assert set(weir_json("version")) >= {"version", "numerics", "levels", "io_engines", "formats"}
+
+
+def test_the_reference_in_docs_is_that_of_help():
+    assert weir("help", "--markdown", expect=0).out.decode() == (ROOT / "docs" / "CLI.md").read_text(encoding="utf-8"), "run: weir help --markdown > docs/CLI.md"
 
 
 # ---- input and output ---------------------------------------------------------------------
