@@ -136,13 +136,18 @@ double wr_gate_expected(double a, uint32_t k)
     return tokens;
 }
 
+/* What an attempt may lose: gains so far and shares of the time, that of the prompt no more than a part of a plain pass. */
+static double reserve_of(const struct wr_gate *g, double plain)
+{
+    return g->saved + WR_GATE_RISK * g->elapsed + fmin(WR_GATE_RISK * g->prompt, PROMPT_RISK * plain);
+}
+
 /* The shortest draft whose rate is within MARGIN of the best; *deepest: the longest that may be tried. */
 static uint32_t best_of(const struct wr_gate *g, uint32_t available, uint32_t match_length, uint32_t *deepest)
 {
     struct curve c = curve_of(g);
     double rate[WR_GATE_MAX + 1] = {0}, best = 0, tokens = 1, path = 1, most;
-    const double plain = seconds_of(&c, 1, &most), prompt = fmin(WR_GATE_RISK * g->prompt, PROMPT_RISK * plain),
-                 reserve = g->saved + WR_GATE_RISK * g->elapsed + prompt, reach = 2 * c.rows[c.n - 1];
+    const double plain = seconds_of(&c, 1, &most), reserve = reserve_of(g, plain), reach = 2 * c.rows[c.n - 1];
     *deepest = 0;
     for (uint32_t k = 0; k <= available && k + 1 <= reach; k++) {
         double seconds = seconds_of(&c, k + 1, &most) + k * g->draft_seconds;
@@ -210,11 +215,11 @@ uint32_t wr_gate_reach(const struct wr_gate *g, uint32_t most_rows, double *seco
 {
     const struct curve c = curve_of(g);
     double most;
-    const double reserve = seconds_of(&c, 1, &most) + g->saved + WR_GATE_RISK * g->elapsed, reach = 2 * c.rows[c.n - 1];
+    const double plain = seconds_of(&c, 1, &most), reserve = reserve_of(g, plain), reach = 2 * c.rows[c.n - 1];
     uint32_t rows = 1;
     for (uint32_t i = 1; i <= most_rows; i++) {
         seconds[i - 1] = seconds_of(&c, i, &most);
-        if (i == rows + 1 && i <= reach && most + (i - 1) * g->draft_seconds <= reserve) rows = i;
+        if (i == rows + 1 && i <= reach && most + (i - 1) * g->draft_seconds - plain <= reserve) rows = i;
     }
     return rows;
 }

@@ -18,7 +18,7 @@
 #define WR_GATE_MAX 64     /* the most tokens of a draft */
 #define WR_GATE_RISK 0.01  /* share of the time that may be lost to attempts */
 #define WR_GATE_CLASSES 16 /* of rows and of depths: 0 to 8 each its own, then two for each doubling up to 64, and what is above */
-#define WR_GATE_NEXT(rows) ((rows) + ((rows) < 8 ? 1 : (rows) / 8 * 4)) /* from class to class */
+#define WR_GATE_NEXT(rows) ((rows) + ((rows) < 8 ? 1 : (rows) / 8 * 4)) /* each of another class than the one before */
 
 struct wr_gate {
     struct wr_gate_time {
@@ -58,8 +58,8 @@ void wr_gate_report(struct wr_gate *, uint32_t match_length, uint32_t proposed, 
  * model was asked `asked` times. */
 void wr_gate_report_tree(
     struct wr_gate *, uint32_t proposed, uint32_t accepted, uint32_t more, uint32_t asked, uint32_t rows, double seconds, double draft_seconds);
-/* The most rows, up to `most`, of a pass that may be tried if the draft model is asked as many times; seconds[rows - 1] is set to what they are
- * likely to take without it. 1: none. Something is known. */
+/* The most rows, up to `most`, of a pass that may be tried if the draft model is asked as many times, no fewer than those of the line that wr_gate_choose
+ * has just allowed; seconds[rows - 1] is set to what they are likely to take without it. 1: none. Something is known. */
 uint32_t wr_gate_reach(const struct wr_gate *, uint32_t most, double *seconds);
 
 /* What the gate believes: tokens of a pass that verifies k, seconds of a pass of `rows` rows (0: nothing is known yet). */

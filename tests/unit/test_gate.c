@@ -233,7 +233,7 @@ static void test_match_length(void **unused)
     assert_true(wr_gate_tokens(&gate, 4, 20) > 4 && wr_gate_tokens(&gate, 4, 1) < 1.2);
 }
 
-/* A long prompt covers a first attempt that the first passes alone do not, and no more than half a plain pass. */
+/* A long prompt covers a first attempt, of a tree too, that the first passes alone do not, and no more than half a plain pass. */
 static void test_prompt(void **unused)
 {
     (void)unused;
@@ -244,6 +244,8 @@ static void test_prompt(void **unused)
         wr_gate_expect(&gate, 2, prompt < 2 ? 1.4 : 1.6);
         if (prompt > 0) wr_gate_prompt(&gate, 1000);
         for (int i = 0; i < 3; i++) wr_gate_report(&gate, 20, 1, 1, 1, 1, 0);
+        double seconds[2];
+        assert_int_equal(wr_gate_reach(&gate, 2, seconds), prompt == 1 ? 2 : 1);
         assert_int_equal(wr_gate_choose(&gate, 1, 20), prompt == 1);
     }
 }
