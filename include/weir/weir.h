@@ -78,8 +78,9 @@ typedef struct weir_options {
     bool precise; /* int16 instead of int8 activations */
     enum weir_spec spec;
     uint32_t spec_k;         /* tokens proposed at a time, 1 to 64; 0: as many as pay, by measured passes and what was accepted */
-    uint32_t spec_tree;      /* tokens of the tree that a draft model proposes in place of spec_k in a row, 1 to 64; 0: where that pays, as many as pay */
-    char draft[1024];        /* path of the draft model, which is all in memory, in the same budget; "": none */
+    uint32_t spec_tree;      /* tokens of the tree that a draft model proposes in place of spec_k in a row, 1 to 64; 0: where that pays, as many as pay, but no
+                              * trees where spec_k is given. Memory: keys and values of as many positions (0: 32) and one more, rounded up to 16 */
+    char draft[1024];        /* path of the draft model, which is all in memory, in the same budget with its keys and values; "": none */
     uint64_t pin_bytes;      /* diagnostics: weights to pin; WEIR_AUTO: what fits */
     uint64_t ring_bytes;     /* diagnostics; WEIR_AUTO */
     uint64_t extent_bytes;   /* diagnostics; WEIR_AUTO */
@@ -113,9 +114,9 @@ typedef struct weir_account_info {
 
 #define WEIR_N_BURSTS 3
 typedef struct weir_burst_info { /* decoding by bursts, were a proposal there at every pass */
-    double acceptance;           /* the chance of a proposed token to be drawn, if those before it were */
+    double acceptance;           /* the chance of a proposed token to be drawn, if those before it were; after trees: of one of those of a place */
     uint32_t k;                  /* tokens proposed at a time: spec_k of the options, or the best; 0: plain is faster */
-    double predicted;            /* tokens/s at the beginning of the context; 0: unknown */
+    double predicted;            /* tokens/s at the beginning of the context; 0: unknown, as that of trees is */
 } weir_burst_info;
 
 typedef struct weir_plan_info {

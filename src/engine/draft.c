@@ -153,9 +153,9 @@ int wr_draft_ask(weir_session *draft, const weir_sampling *sampling, const int32
         for (; at > 1 && logits[i] > logits[tokens[at - 1]]; at--) tokens[at] = tokens[at - 1];
         tokens[at] = (int32_t)i;
     }
-    const float cold = sampling->temp > 0 ? 1 / sampling->temp : 1;
+    const float temp = sampling->temp > 0 ? sampling->temp : 1; /* whose inverse may be beyond a float */
     float sum = 0;
-    for (uint32_t i = 0; i < n_vocab; i++) sum += wr_exp((logits[i] - logits[best]) * cold);
-    for (uint32_t i = 0; i < k; i++) p[i] = wr_exp((logits[tokens[i]] - logits[best]) * cold) / sum;
+    for (uint32_t i = 0; i < n_vocab; i++) sum += wr_exp((logits[i] - logits[best]) / temp);
+    for (uint32_t i = 0; i < k; i++) p[i] = wr_exp((logits[tokens[i]] - logits[best]) / temp) / sum;
     return (int)k;
 }

@@ -137,6 +137,7 @@ struct weir_session {
     uint64_t n_plain;                       /* decode passes of one token, but the session's first pass */
     uint64_t n_passes_of[WR_SPEC_MOST + 2]; /* decode passes by their rows */
     uint64_t n_asked;                       /* times that the draft model was, for what may follow */
+    bool had_trees;                         /* a place had several tokens proposed */
     double plain_seconds;                   /* all of them */
     double pass_seconds;                    /* the last decode pass of one token */
     uint64_t bytes_rows;                    /* the pager's count when the last pass ended */
@@ -218,8 +219,8 @@ int wr_draft_propose(weir_session *draft, const weir_sampling *, int32_t *ids, s
  * draft's probabilities of them are. */
 int wr_draft_ask(weir_session *draft, const weir_sampling *, const int32_t *ids, size_t n, uint32_t n_most, int32_t *tokens, float *probabilities, weir_err *);
 /* Trees (tree.c). _pays: whether the next burst should be one. _propose: spec->tree and its rows, of at most n_most tokens, none more than most_depth behind
- * the one drawn last, which the session's ids have: where `line` tokens in a row would be proposed, as many as pay; 0: n_most if there are so many. _learn: from what
- * came of the last one; how many rows from the root down, each the first of its place, were right. */
+ * the one drawn last, which the session's ids have: where `line` tokens in a row would be proposed, as many as pay; 0: n_most if there are so many. _learn:
+ * from what came of the last one; how many rows from the root down, each the first laid out below the one before it, were right. */
 void wr_tree_believe(struct wr_tree_belief *);
 bool wr_tree_pays(struct wr_tree_belief *);
 int wr_tree_propose(weir_session *, const weir_sampling *, uint32_t n_most, uint32_t most_depth, uint32_t line, weir_err *);

@@ -166,11 +166,13 @@ void wr_plan_fill_info(weir_plan *p)
     if (plan->row_slot_bytes > 0) p->info.bytes_per_token += plan->row_slot_bytes - WR_IO_ALIGN; /* one embedding row */
 }
 
-/* What the plan made of the diagnostic sizes, where it is not what was asked for. */
+/* What the plan made of sizes, where it is not what was asked for. */
 static void say_rounding(const weir_plan *p)
 {
     const weir_options *o = &p->options;
     unsigned long long extent = p->info.extent, ring = p->info.ring;
+    if (o->spec != WEIR_SPEC_OFF && p->info.spec_k < o->spec_k)
+        wr_log(&p->log, WEIR_LOG_WARN, "--spec-k %u: %u is used, for which there is memory; --spec ngram sets apart what all need", o->spec_k, p->info.spec_k);
     if (ring == 0) {
         if (o->extent_bytes != WEIR_AUTO || o->ring_bytes != WEIR_AUTO)
             wr_log(&p->log, WEIR_LOG_WARN, "%s is not used: nothing is streamed, all weights are pinned", o->ring_bytes != WEIR_AUTO ? "--ring" : "--extent");

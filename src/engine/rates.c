@@ -62,12 +62,12 @@ bool wr_plan_expect(const weir_plan *p, const weir_plan *draft, uint32_t positio
 
 void wr_plan_burst(const weir_plan *p, const weir_plan *draft, uint32_t position, weir_burst_info *b)
 {
-    const uint32_t fixed = p->options.spec_k;
+    const uint32_t most = p->plan.n_spec_rows - 1, fixed = p->options.spec_k < most ? p->options.spec_k : most;
     struct wr_gate gate;
     wr_gate_init(&gate);
     b->predicted = b->k = 0;
-    if (p->plan.n_spec_rows < 2 || !wr_plan_expect(p, draft, position, &gate)) return;
-    b->k = wr_gate_best(&gate, b->acceptance, p->plan.n_spec_rows - 1, &b->predicted);
+    if (p->plan.n_spec_rows < 2 || p->options.spec_tree > 0 || !wr_plan_expect(p, draft, position, &gate)) return;
+    b->k = wr_gate_best(&gate, b->acceptance, most, &b->predicted);
     if (fixed == 0) return;
     b->k = fixed;
     b->predicted = wr_gate_expected(b->acceptance, fixed) / (wr_plan_seconds(p, WR_WORK_DECODE, position, fixed + 1) + fixed * gate.draft_seconds);

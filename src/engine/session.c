@@ -174,7 +174,7 @@ static int advance(weir_session *s, size_t n, struct eval *eval, weir_err *err)
 
 int wr_session_advance(weir_session *s, size_t n, weir_err *err) { return advance(s, n, NULL, err); }
 
-/* What the session holds of the ids is kept, but for the last one, which is evaluated again for its logits. */
+/* What the session holds of the ids is kept, but for the last one, which is evaluated again for its logits: those that were there are of other ids. */
 static void keep_common(weir_session *s, const int32_t *ids, size_t n)
 {
     size_t common = 0;
@@ -183,6 +183,8 @@ static void keep_common(weir_session *s, const int32_t *ids, size_t n)
     wr_spec_forget(s, common);
     memmove(s->ids + common, ids + common, (n - common) * sizeof *ids);
     s->n = common;
+    s->logits = NULL;
+    wr_spec_end(s);
 }
 
 int weir_session_set(weir_session *s, const int32_t *ids, size_t n, weir_err *err)
@@ -304,7 +306,7 @@ static void predict(const weir_session *s, weir_session_info *info)
     info->decode_predicted_seconds = seconds;
     if (info->n_accepted + info->n_refused == 0) return;
     info->burst.acceptance = (double)info->n_accepted / (double)(info->n_accepted + info->n_refused);
-    wr_plan_burst(p, draft, position, &info->burst);
+    if (!s->had_trees) wr_plan_burst(p, draft, position, &info->burst); /* which is of lines */
 }
 
 weir_session_info weir_session_stats(const weir_session *s)

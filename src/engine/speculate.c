@@ -149,6 +149,7 @@ static int burst(weir_session *s, uint32_t k, uint64_t start, weir_err *err)
     rc = wr_session_pass(s, spec->rows.token, spec->rows.depth, k + 1, true, keep_rows, s, err);
     if (rc == WEIR_E_NONFINITE || rc == WEIR_E_READ) { /* it may be the fault of a row that plain decoding would not have come to */
         if (err != NULL) *err = (weir_err){0};
+        if (spec->draft != NULL) wr_tree_line(&spec->rows, 0); /* the price of all that was drafted is not that of the one token known */
         return plain(s, err);
     }
     if (rc != 0) return rc;
@@ -156,6 +157,7 @@ static int burst(weir_session *s, uint32_t k, uint64_t start, weir_err *err)
     spec->n_rows = spec->rows.n = k + 1;
     spec->seconds = wr_session_book(s, k + 1, start) - spec->draft_seconds;
     s->info.n_drafted += k;
+    s->had_trees = s->had_trees || spec->is_tree;
     return take_row(s, 0, err);
 }
 
@@ -201,8 +203,8 @@ static void expect(weir_session *s)
     spec->expects = true;
 }
 
-/* The draft model's proposal: n tokens in a row, or a tree where all of it fits in the tile that the next position lies in. *start is when it began with the last
- * of the session's tokens: what it lacked of those before is prefill the first time, decoding afterwards, and no price of a token. */
+/* The draft model's proposal: n tokens in a row, or a tree where all of it fits in the tile that the next position lies in. *start is when it began with the
+ * last of the session's tokens: what it lacked of those before is prefill the first time, decoding afterwards, and no price of a token. */
 static int draft(weir_session *s, const weir_sampling *sampling, uint32_t n, uint32_t most_depth, uint64_t *start, weir_err *err)
 {
     struct wr_spec *spec = &s->spec;
@@ -213,16 +215,17 @@ static int draft(weir_session *s, const weir_sampling *sampling, uint32_t n, uin
     const uint64_t followed = wr_clock_ns();
     *(first ? &s->info.prefill_seconds : &s->info.decode_seconds) += (double)(followed - *start) * 1e-9;
     *start = followed;
+    if (rc != 0) return rc;
     spec->is_tree = s->engine->pass.tree.n_positions > 0 && (o->spec_tree > 0 ? left > 1 : left > n && wr_tree_pays(&spec->belief));
-    if (rc == 0 && spec->is_tree) {
-        const uint32_t room = s->engine->pass.tree.n_positions - 1, most = spec->most < room ? spec->most : room;
+    if (spec->is_tree) {
+        const uint32_t room = most_of_tree(o), most = spec->most < room ? spec->most : room;
         rc = wr_tree_propose(s, sampling, most, depth, o->spec_tree > 0 ? 0 : n, err);
-    } else if (rc == 0) {
+    } else {
         rc = wr_draft_propose(spec->draft, sampling, s->ids, s->n + 1, n, err);
         if (rc == 0) memcpy(spec->rows.token + 1, s->ids + s->n + 1, n * sizeof *spec->rows.token);
         wr_tree_line(&spec->rows, n);
     }
-    s->n_asked += spec->is_tree ? spec->n_asked : n;
+    if (rc == 0) s->n_asked += spec->is_tree ? spec->n_asked : n;
     spec->draft_seconds = (double)(wr_clock_ns() - followed) * 1e-9;
     return rc;
 }

@@ -43,7 +43,7 @@ struct wr_tree_rows {
     int32_t node[1 + WR_TREE_MAX], token[1 + WR_TREE_MAX]; /* node[0] is WR_TREE_ROOT */
     uint32_t depth[1 + WR_TREE_MAX];
 };
-/* Of a node's children the first of those offered first, so that their chain from the root is rows 1, 2, ... */
+/* A node's children by their rank, so that rows 1, 2, ... are a chain from the root, of those offered first as far as they are nodes. */
 void wr_tree_lay_out(const struct wr_tree *, int32_t root_token, struct wr_tree_rows *);
 /* k tokens behind token[0], each below the one before it: rows 1 to k. */
 void wr_tree_line(struct wr_tree_rows *, uint32_t k);

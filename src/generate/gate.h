@@ -54,8 +54,8 @@ uint32_t wr_gate_choose(struct wr_gate *, uint32_t available, uint32_t match_len
  * That tells what it would have been worth, at no cost. */
 void wr_gate_report(struct wr_gate *, uint32_t match_length, uint32_t proposed, uint32_t accepted, uint32_t rows, double seconds, double draft_seconds);
 
-/* The same of a tree: of the chain of first proposals `proposed` were verified and the first `accepted` right; `more` were right beside them; the draft
- * model was asked `asked` times. */
+/* The same of a tree: `proposed` tokens from the root down are each what the draft model proposed first, and `accepted` were right of the rows that follow one
+ * another from the root, which may be more; `more` were right beside them; the draft model was asked `asked` times. */
 void wr_gate_report_tree(
     struct wr_gate *, uint32_t proposed, uint32_t accepted, uint32_t more, uint32_t asked, uint32_t rows, double seconds, double draft_seconds);
 /* The most rows, up to `most`, of a pass that may be tried if the draft model is asked as many times, no fewer than those of the line that wr_gate_choose

@@ -88,9 +88,20 @@ struct wr_ref wr_kv_values(const struct wr_kv *kv, uint32_t layer, uint32_t head
 }
 
 /* n values of `size` bytes, one in each of n rows of WR_KV_BLOCK: of a K block's position. */
-static void copy_column(uint8_t *to, const uint8_t *from, uint32_t n, size_t size)
+static inline void copy_each(uint8_t *to, const uint8_t *from, uint32_t n, size_t size)
 {
     for (uint32_t i = 0; i < n; i++) memcpy(to + i * WR_KV_BLOCK * size, from + i * WR_KV_BLOCK * size, size);
+}
+
+/* Sizes that the compiler knows, so that no value is a call. */
+static void copy_column(uint8_t *to, const uint8_t *from, uint32_t n, size_t size)
+{
+    if (size == 1)
+        copy_each(to, from, n, 1);
+    else if (size == 2)
+        copy_each(to, from, n, 2);
+    else
+        copy_each(to, from, n, 4);
 }
 
 void wr_kv_copy(struct wr_kv *to, uint32_t to_position, const struct wr_kv *from, uint32_t from_position, uint32_t layer, uint32_t head)

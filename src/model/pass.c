@@ -350,7 +350,7 @@ static uint32_t positions_of(const struct wr_pass *p, const struct wr_pass_row *
     *branches = false;
     for (uint32_t i = 1; i < m; i++) {
         const uint32_t position = rows[i].position;
-        if (rows[i].sequence != rows[i - 1].sequence) return m;
+        if (rows[i].sequence != rows[i - 1].sequence) return *branches ? 0 : m; /* a tree is of one sequence */
         *branches = *branches || position != rows[i - 1].position + 1;
         whole = whole && position > first && position <= rows[i - 1].position + 1;
         if (position >= end) end = position + 1;

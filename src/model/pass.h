@@ -65,14 +65,16 @@ void *wr_pass_idle(const struct wr_pass *);
 
 /* A tile of logits: words [word, word + n_words) of the rows that want logits, tile[i * n_words + j]. Non-zero stops the pass. */
 typedef int wr_head_fn(void *user, uint32_t word, uint32_t n_words, uint32_t n_rows, const float *tile);
-/* Runs rows [m] through the model; where keys and values are spilled, rows of one sequence at consecutive positions. Or a tree, of one sequence: its first row
- * is the root, and each other one comes behind the last row before it that has the position before its own, so that a branch is followed by the next
- * one, which begins at a position that was there. No row of a tree may be the last of a tile, and all are of one. Keys and values of a tree's rows are in
- * `tree` afterwards, row i at position i, and what the sequence has at their positions is nothing: wr_pass_keep_row. With `fn`, the head runs for rows that
- * want logits, tile by tile; without, no row may want any. 0, WEIR_E_CANCELLED, WEIR_E_NONFINITE, an error of reading (or of writing keys and values), or what
- * fn returned. The keys and values of the rows are stored; after an error those that were stored before. */
+/* Runs rows [m] through the model: those of a sequence at consecutive positions, for one sequence with gaps is refused; where keys and values are spilled, of
+ * one sequence. Or a tree, of one sequence: its first row is the root, and each other one comes behind the last row before it that has the position before
+ * its own, so that a branch is followed by the next one, which begins at a position that was there. No row of a tree may be the last of a tile, and all are
+ * of one. Keys and values of a tree's rows are in `tree` afterwards, row i at position i, and what the sequence has at their positions is nothing:
+ * wr_pass_keep_row. With `fn`, the head runs for rows that want logits, tile by tile; without, no row may want any. 0, WEIR_E_CANCELLED, WEIR_E_NONFINITE, an
+ * error of reading (or of writing keys and values), or what fn returned. The keys and values of the rows are stored; after an error those that were stored
+ * before. */
 int wr_pass_run(struct wr_pass *, const struct wr_pass_row *rows, uint32_t m, wr_head_fn *fn, void *user, weir_err *);
-/* Row `row` of the tree that was run last becomes what the sequence has at its position, before the next pass; where the rows were no tree it is that already. */
+/* Row `row` of the tree that was run last becomes what the sequence has at its position, before the next pass; where the rows were no tree it is that
+ * already. */
 void wr_pass_keep_row(struct wr_pass *, uint32_t row, uint32_t position);
 
 /* ---- for families ---- */

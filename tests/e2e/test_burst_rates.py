@@ -68,12 +68,22 @@ def test_plan(dense, profile, tmp_path, kind):
         assert b["k"] == 3 and b["decode_predicted"] == pytest.approx(passes.rate(3, b["acceptance"], drafting), rel=1e-6)
 
 
+def test_plan_for_less(dense, profile):
+    """Of the K that there is memory for, where that is less than what is given, as is said."""
+    flags = (*FLAGS, "--chunk", 8, "--spec-k", 64)
+    plan, passes = weir_json("plan", dense.path, *flags, env=profile.store()), Passes(dense.path)
+    most = plan["spec"]["most"]
+    assert 0 < most < 64 and any(f"--spec-k 64: {most} is used" in line for line in plan["warnings"])
+    for b in plan["spec"]["bursts"]:
+        assert b["k"] == most and b["decode_predicted"] == pytest.approx(passes.rate(most, b["acceptance"]), rel=1e-6)
+
+
 def test_plan_without(dense, profile):
     """A draft that takes as long as the model pays nothing; without speculation, or without a profile, nothing is said of bursts."""
     env = profile.store()
     same = weir_json("plan", dense.path, *FLAGS, "--draft", dense.path, env=env)
     assert same["spec"]["bursts"][0]["k"] == 0 and same["spec"]["bursts"][0]["decode_predicted"] == pytest.approx(same["rates"]["decode_predicted"])
-    for flags, where in (("--spec", "off"), env), ((), {"XDG_CACHE_HOME": "/nowhere"}):
+    for flags, where in (("--spec", "off"), env), (("--draft", dense.path, "--spec-tree", 8), env), ((), {"XDG_CACHE_HOME": "/nowhere"}):
         plan = weir_json("plan", dense.path, *FLAGS, *flags, env=where)
         assert all(b["decode_predicted"] is None and b["k"] is None for b in plan["spec"]["bursts"])
         assert "bursts" not in weir("plan", dense.path, *FLAGS, *flags, env=where, expect=0).out.decode()
@@ -91,6 +101,8 @@ def test_run(dense, profile):
     assert rates["decode_predicted"] == pytest.approx(spec["predicted"], rel=0.01) and rates["predicted_from"] == "profile"
     shown = weir(*command, "--draft", dense.path, "--stats", env=env, expect=0).err
     assert "100 % were right" in shown and f"predicted {spec['predicted']:.2f} tokens/s with {k} proposed" in shown
+    trees = weir_json(*command[:-2], "--draft", dense.path, "--spec-tree", k, env=env)
+    assert 0 < trees["spec"]["acceptance"] <= 1 and trees["spec"]["predicted"] is None and trees["rates"]["decode_predicted"] > 0
     plain = weir_json(*command[:-2], "--spec", "off", env=env)
     assert plain["spec"]["acceptance"] is None and plain["spec"]["predicted"] is None
     assert plain["rates"]["decode_predicted"] == pytest.approx(1 / passes.seconds(1, middle), rel=0.01)

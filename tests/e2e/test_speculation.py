@@ -100,6 +100,14 @@ def test_draft_auto(model, tmp_path):
     assert drafted > 0
 
 
+def test_coldest(model):
+    """A temperature whose inverse no float holds: itself as the draft is sure of the one token, and right."""
+    flags = ("--temp", 1e-40)
+    found, done = generated(model, *flags, "--draft", model, "--spec-tree", 8, n=60)
+    assert found == generated(model, *flags, "--spec", "off", n=60)[0]
+    assert done["spec"]["accepted"] == done["spec"]["drafted"] > 40
+
+
 EDIT = """Repeat this function, but rename the variable total to amount.
 
 def bill(items, rate):

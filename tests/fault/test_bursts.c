@@ -458,6 +458,30 @@ static void test_sessions_do_not_mix(void **state)
     }
 }
 
+/* Where the file of a saved context cannot be cut to what other ids leave of it, there are no logits, rather than those of the ids that were. */
+static void test_no_logits_of_other_ids(void **state)
+{
+    weir_options o = way(0);
+    struct run r;
+    weir_err err;
+    char path[64];
+    snprintf(path, sizeof path, "%s/saved.kv", folder);
+    snprintf(o.save_context, sizeof o.save_context, "%s", path);
+    o.n_ctx = 2048;
+    const struct text *text = text_of(&o);
+    assert_int_equal(open_run(&r, &o, &err), 0);
+    assert_int_equal(weir_session_set(r.session, text->ids, text->n_prompt, &err), 0);
+    assert_non_null(weir_session_logits(r.session));
+    wr_fault_set(WR_FAULT_WRITE, 1, true);
+    assert_int_equal(weir_session_set(r.session, text->ids, 100, &err), WEIR_E_WRITE);
+    wr_fault_set(WR_FAULT_WRITE, 0, false);
+    assert_null(weir_session_logits(r.session));
+    assert_int_equal(weir_session_set(r.session, text->ids, text->n_prompt, &err), 0);
+    assert_non_null(weir_session_logits(r.session));
+    close_run(&r);
+    unlink(path);
+}
+
 /* What no command line can say. */
 static void test_options_of_the_api(void **state)
 {
@@ -466,15 +490,19 @@ static void test_options_of_the_api(void **state)
         uint32_t k;
         bool draft;
         const char *word;
+        uint32_t tree;
     } bad[] = {{-1, 0, false, "number -1"}, {4, 0, false, "number 4"}, {INT32_MAX, 3, true, "number"}, {WEIR_SPEC_NGRAM, 65, false, "65"},
         {WEIR_SPEC_AUTO, UINT32_MAX, false, "4294967295"}, {WEIR_SPEC_OFF, 65, false, "65"}, {WEIR_SPEC_DRAFT, 3, false, "--draft"},
-        {WEIR_SPEC_NGRAM, 3, true, "--draft"}, {WEIR_SPEC_OFF, 0, true, "--draft"}};
+        {WEIR_SPEC_NGRAM, 3, true, "--draft"}, {WEIR_SPEC_OFF, 0, true, "--draft"}, {WEIR_SPEC_DRAFT, 0, true, "--spec-tree 65", 65},
+        {WEIR_SPEC_AUTO, 0, true, "--spec-tree 4294967295", UINT32_MAX}, {WEIR_SPEC_AUTO, 3, true, "--spec-k", 8}, {WEIR_SPEC_AUTO, 0, false, "--draft", 8},
+        {WEIR_SPEC_OFF, 0, false, "--draft", 8}, {WEIR_SPEC_NGRAM, 0, false, "--draft", 8}, {WEIR_SPEC_NGRAM, 0, true, "--draft", 8}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         weir_options o = bad[i].draft ? with_draft(options()) : options();
         weir_plan *plan = NULL;
         weir_err err = {0};
         o.spec = (enum weir_spec)bad[i].spec;
         o.spec_k = bad[i].k;
+        o.spec_tree = bad[i].tree;
         assert_int_equal(weir_plan_open(&plan, model, &o, &err), WEIR_E_USAGE);
         if (strstr(err.text, bad[i].word) == NULL) fail_msg("%s", err.text);
     }
@@ -495,6 +523,6 @@ int main(void)
         cmocka_unit_test(test_nth_write), cmocka_unit_test(test_nth_thread), cmocka_unit_test(test_goes_on_after_failures),
         cmocka_unit_test(test_short_and_late_reads), cmocka_unit_test(test_reads_while_drafting), cmocka_unit_test(test_fake_devices),
         cmocka_unit_test(test_cancel), cmocka_unit_test(test_saved_in_a_burst), cmocka_unit_test(test_sessions_do_not_mix),
-        cmocka_unit_test(test_options_of_the_api)};
+        cmocka_unit_test(test_no_logits_of_other_ids), cmocka_unit_test(test_options_of_the_api)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

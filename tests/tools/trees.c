@@ -159,10 +159,10 @@ int main(int argc, char **argv)
     /* Rows that are no tree, or leave the tile, are refused, and nothing is lost. */
     while (n % WR_TILE != WR_TILE - 3) ids[n++] = (int32_t)draw(n_vocab);
     check(weir_session_set(s, ids, n, &err), "end", &err);
-    static const uint32_t wrong[][4] = {{0, 1, 1, 2}, {0, 1, 3, 1}, {0, 1, 0, 1}};
+    static const uint32_t wrong[][4] = {{0, 1, 1, 2}, {0, 1, 3, 1}, {0, 1, 0, 1}, {0, 2, 3, 4}, {0, 1, 1, 0}}; /* the last one with another sequence */
     for (size_t w = 0; w < sizeof wrong / sizeof *wrong; w++) {
         struct wr_pass_row rows[4];
-        for (uint32_t i = 0; i < 4; i++) rows[i] = (struct wr_pass_row){.position = (uint32_t)n + wrong[w][i], .token = 1};
+        for (uint32_t i = 0; i < 4; i++) rows[i] = (struct wr_pass_row){.position = (uint32_t)n + wrong[w][i], .token = 1, .sequence = w == 4 && i == 3};
         if (wr_pass_run(pass, rows, 4, NULL, NULL, &err) != WEIR_E_FAIL) return fprintf(stderr, "trees: wrong rows %zu were run\n", w), 1;
     }
     ids[n++] = (int32_t)draw(n_vocab);
