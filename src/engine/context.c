@@ -287,10 +287,12 @@ int wr_context_compare(weir_engine *e, weir_err *err)
     int rc = c->has_from && !c->refused ? wr_context_check_weights(e, &c->from, err) : 0;
     if (rc == 0 && c->has_to) rc = wr_context_check_weights(e, &c->to, err);
     if (rc == WEIR_E_MISMATCH) c->mismatch = true;
-    if (rc == 0 && n == e->plan->model.n_uses) c->unchecked = false;
-    if (rc == 0 && c->has_to && !c->unchecked) rc = wr_context_note_weights(e, &c->to, err);
-    if (rc == 0) c->n_compared = n;
-    return rc;
+    const bool all = n == e->plan->model.n_uses;
+    if (rc == 0 && c->has_to && (all || !c->unchecked)) rc = wr_context_note_weights(e, &c->to, err);
+    if (rc < 0) return rc;
+    if (all) c->unchecked = false;
+    c->n_compared = n;
+    return 0;
 }
 
 void wr_context_refuse(weir_session *s)

@@ -103,6 +103,7 @@ static int adopt(weir_session *s, struct wr_kvfile *f, const uint32_t *crcs, wei
     struct wr_context *c = &e->context;
     const uint32_t n_full = f->saved.n_full, n_layer = f->about.n_layer;
     struct transfer tail = {.f = f, .crcs = crcs + (size_t)n_full * n_layer};
+    wr_kv_truncate(&e->kv, 0); /* of an earlier session nothing is read or written any more that looks at these */
     memcpy(c->crcs, crcs, (size_t)n_full * n_layer * sizeof *crcs);
     memset(c->seen, 0, (size_t)n_full * n_layer);
     c->n_adopted_tiles = c->n_loaded_tiles = n_full;
@@ -160,6 +161,15 @@ static int empty_saved(struct wr_context *c, weir_err *err)
     return rc == 0 && !c->unchecked ? wr_kvfile_commit(&c->to, err) : rc;
 }
 
+/* Before blocks are written: what the file still has by its last commit is not overwritten. */
+static int let_write(weir_engine *e, weir_err *err)
+{
+    struct wr_context *c = &e->context;
+    int rc = !c->unchecked && c->to.next.n_full < c->to.saved.n_full ? wr_kvfile_commit(&c->to, err) : 0;
+    if (rc == 0) wr_kv_hold(&e->kv, c->unchecked);
+    return rc;
+}
+
 /* What is spilled is read from the full groups of `f` from now on, which lie there already. */
 static int rebase(weir_engine *e, const struct wr_kvfile *f, weir_err *err)
 {
@@ -172,13 +182,14 @@ int wr_context_start(weir_session *s, weir_err *err)
     weir_engine *e = s->engine;
     struct wr_context *c = &e->context;
     int rc = 0;
+    if (c->in_place) c->to.next = c->to.saved; /* what an earlier session dropped and did not commit is in the file still */
     if (c->has_to && !c->in_place && wr_kvfile_tokens(&c->to.next) > 0) rc = empty_saved(c, err);
     if (rc == 0 && c->has_from && c->started) rc = rebase(e, &c->from, err);
     c->started = true;
-    wr_kv_hold(&e->kv, c->unchecked);
+    if (rc == 0) rc = let_write(e, err);
     if (rc < 0 || (!c->has_from && !c->in_place)) return rc;
     rc = load(s, c->in_place ? &c->to : &c->from, err);
-    if (rc == 0 && c->has_from && c->has_to) rc = wr_context_inherit_weights(&c->from, &c->to, err);
+    if (rc == 0 && c->has_from && c->has_to && !c->unchecked) rc = wr_context_inherit_weights(&c->from, &c->to, err);
     return rc == 0 ? wr_context_keep(s, err) : rc;
 }
 
@@ -212,7 +223,7 @@ int weir_session_load(weir_session *s, const char *path, weir_err *err)
     if (rc == 0) {
         if (c->has_to) {
             rc = empty_saved(c, err);
-            if (rc == 0) rc = wr_context_inherit_weights(&c->from, &c->to, err);
+            if (rc == 0 && !c->unchecked) rc = wr_context_inherit_weights(&c->from, &c->to, err);
         }
         return rc == 0 ? wr_context_keep(s, err) : rc;
     }
@@ -271,11 +282,9 @@ static int write_group(weir_session *s, struct wr_kvfile *f, uint32_t n, weir_er
 /* What the session has beyond the file, full groups alone or with the tail, in one commit. */
 static int extend(weir_session *s, struct wr_kvfile *f, bool tail, weir_err *err)
 {
-    /* What the file still has by its last commit is not overwritten. */
     weir_engine *e = s->engine;
-    int rc = f->next.n_full < f->saved.n_full ? wr_kvfile_commit(f, err) : 0;
+    int rc = let_write(e, err);
     bool any = false;
-    if (rc == 0) wr_kv_hold(&e->kv, e->context.unchecked);
     if (rc == 0 && tail) rc = wr_kv_flush(&e->kv, err);
     size_t n_full = s->n / TILE;
     if (e->kv.store != NULL && !tail && n_full > wr_kv_on_disk(&e->kv)) n_full = wr_kv_on_disk(&e->kv);
@@ -307,15 +316,15 @@ int wr_context_back(weir_session *s, size_t n, weir_err *err)
         return wr_err(err, WEIR_E_MISMATCH, "%s: is not extended: the tokens were saved with another model", wr_file_label(f->store.file.path));
     if (e->context.unchecked) /* `extend` commits it, before anything is written */
         return wr_kvfile_tokens(&f->next) > n ? wr_kvfile_truncate(f, (uint32_t)(n / TILE), err) : 0;
-    if (wr_kvfile_tokens(&f->next) <= n) /* a shorter one that could not be committed is tried again, before the writer writes over what the file says it has */
-        return f->next.n_full < f->saved.n_full ? wr_kvfile_commit(f, err) : 0;
+    if (wr_kvfile_tokens(&f->next) <= n) return let_write(e, err); /* a shorter one that could not be committed is tried again */
     if (e->kv.store != NULL) {
         wr_kv_truncate(&e->kv, (uint32_t)n);
         rc = wr_kv_load_tail(&e->kv, err);
     }
     if (rc == 0) rc = wr_kvfile_truncate(f, (uint32_t)(n / TILE), err);
     if (rc == 0 && n % TILE > 0) rc = write_group(s, f, (uint32_t)(n % TILE), err);
-    return rc == 0 ? wr_kvfile_commit(f, err) : rc;
+    if (rc == 0) rc = wr_kvfile_commit(f, err);
+    return rc == 0 ? let_write(e, err) : rc;
 }
 
 int weir_session_save(weir_session *s, const char *path, weir_err *err)
@@ -329,7 +338,11 @@ int weir_session_save(weir_session *s, const char *path, weir_err *err)
     wr_spec_end(s);                                  /* rows of a burst that did not come to their turn are cut off */
     const char *own = e->plan->options.save_context; /* which may not be in its place yet */
     if (path == NULL || (c->has_to && (strcmp(path, own) == 0 || wr_context_same_file(path, own)))) {
-        if (c->unchecked) return 0; /* nothing was evaluated: the file has these tokens */
+        if (c->unchecked) { /* nothing was evaluated */
+            const uint64_t n = wr_kvfile_tokens(&c->to.saved);
+            if (c->in_place && s->n == n && wr_kvfile_tokens(&c->to.next) == n) return 0; /* the file has these tokens */
+            return wr_err(err, WEIR_E_USAGE, "%s: is saved when the model was compared with what is in it: set the session's tokens first", wr_file_label(own));
+        }
         int rc = wr_context_back(s, s->n, err);
         if (rc == 0 && s->n < wr_kv_length(&e->kv)) wr_kv_truncate(&e->kv, (uint32_t)s->n);
         if (rc == 0) rc = wr_kv_load_tail(&e->kv, err); /* the end of the file, where an interrupted pass may have written it, is cut off */
@@ -340,7 +353,7 @@ int weir_session_save(weir_session *s, const char *path, weir_err *err)
     if (rc < 0) return rc;
     /* Before the first commit, which gives the file its name: a file without them would pass for one of any weights. */
     if (c->has_from && !c->refused) rc = wr_context_inherit_weights(&c->from, &f, err);
-    if (rc == 0 && c->has_to) rc = wr_context_inherit_weights(&c->to, &f, err);
+    if (rc == 0 && c->has_to && (c->in_place || !c->unchecked)) rc = wr_context_inherit_weights(&c->to, &f, err);
     if (rc == 0) rc = wr_context_note_weights(e, &f, err);
     if (rc == 0) rc = extend(s, &f, true, err);
     if (rc == 0) rc = wr_kvfile_finish(&f, err);

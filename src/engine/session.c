@@ -102,7 +102,10 @@ int wr_session_pass(weir_session *s, const int32_t *ids, const uint32_t *depth, 
         s->rows[i] =
             (struct wr_pass_row){.position = (uint32_t)s->n + (depth != NULL ? depth[i] : i), .token = ids[i], .logits = all || (fn != NULL && i == m - 1)};
     rc = wr_pass_run(&e->pass, s->rows, m, fn, user, err);
-    if (rc == 0 && (rc = wr_context_compare(e, err)) != 0) wr_context_refuse(s); /* what was loaded is not this model's */
+    if (rc == 0) {
+        rc = wr_context_compare(e, err);
+        if (rc == WEIR_E_MISMATCH) wr_context_refuse(s); /* what was loaded is not this model's */
+    }
     return rc == WEIR_E_NONFINITE ? wr_err_prefix(err, rc, "%s", wr_file_label(p->path)) : rc;
 }
 
@@ -133,6 +136,7 @@ static int advance(weir_session *s, size_t n, struct eval *eval, weir_err *err)
     weir_engine *e = s->engine;
     const weir_plan *p = e->plan;
     size_t begin = s->n;
+    s->logits = NULL;
     int rc = wr_context_back(s, begin, err);
     if (rc < 0) return rc;
     bool decode = eval == NULL && n - begin == 1 && begin > 0;
@@ -144,7 +148,6 @@ static int advance(weir_session *s, size_t n, struct eval *eval, weir_err *err)
         uint32_t m = n - s->n < p->plan.n_chunk ? (uint32_t)(n - s->n) : p->plan.n_chunk;
         const bool unchecked = e->context.unchecked; /* a pass with all weights, and with no more rows than can wait to be written */
         if (unchecked && e->kv.store != NULL && m > WR_TILE - s->n % WR_TILE) m = (uint32_t)(WR_TILE - s->n % WR_TILE);
-        s->logits = NULL;
         if (eval != NULL) eval->first_row = s->n;
         wr_head_fn *fn = eval != NULL ? give_logits : s->n + m == n || unchecked ? keep_logits : NULL;
         s->tick.m = m;
@@ -156,6 +159,7 @@ static int advance(weir_session *s, size_t n, struct eval *eval, weir_err *err)
         if (!decode) wr_spec_saw(s, m, (double)(wr_clock_ns() - pass_start) * 1e-9);
         rc = wr_context_keep(s, err);
     }
+    if (rc != 0) s->logits = NULL; /* they may be of a row in the midst of the prompt, or of one that is not stored */
     if (decode && rc == 0) {
         const bool cold = s->info.n_passes == 0; /* the caches have what the prompt's passes used */
         s->pass_seconds = wr_session_book(s, 1, start);

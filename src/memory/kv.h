@@ -120,8 +120,8 @@ struct wr_kv_config {
 };
 int wr_kv_open_spilled(struct wr_kv *, const struct wr_kv_config *, weir_err *);
 
-/* Positions [0, n), whole tiles, are on disk already (in the base, or in the file): they count as stored. Before the first pass. Reads what is resident;
- * local layers' tiles are read when a pass begins. */
+/* Positions [0, n), whole tiles, are on disk already (in the base, or in the file): they count as stored, and nothing else does. Between passes. Reads what is
+ * resident; local layers' tiles are read when a pass begins. */
 int wr_kv_adopt(struct wr_kv *, uint32_t n, weir_err *);
 /* Then, n < WR_TILE more, whose blocks lie elsewhere: `fill` brings each layer's, block_bytes long, to its place in memory. */
 int wr_kv_adopt_tail(struct wr_kv *, uint32_t n, int (*fill)(void *user, uint32_t layer, void *block, weir_err *), void *user, weir_err *);

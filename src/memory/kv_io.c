@@ -245,7 +245,10 @@ int wr_kv_read_resident(struct wr_kv_store *s, uint32_t n_tiles, weir_err *err)
             is_free &= is_free - 1;
             in_flight++;
         }
-        if (in_flight == 0) break;
+        if (in_flight == 0) {
+            if (rc == 0 && next_resident(s, n_tiles, &at)) rc = wr_err(err, WEIR_E_READ, "the engine that reads keys and values takes no request");
+            break;
+        }
         struct wr_io_done done[8];
         const uint32_t n = s->ops->wait(s->io, done, 8, UINT64_MAX);
         for (uint32_t i = 0; i < n; i++) {

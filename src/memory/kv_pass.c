@@ -283,6 +283,7 @@ int wr_kv_adopt(struct wr_kv *kv, uint32_t n, weir_err *err)
     struct wr_kv_store *s = kv->store;
     const uint32_t n_tiles = n / WR_TILE;
     if (n % WR_TILE != 0 || n_tiles > s->layout.n_tiles) return wr_err(err, WEIR_E_FAIL, "%u positions cannot be taken over", n);
+    forget(kv, 0, false); /* the reader has read ahead for the pass that would have come next, and its engine must be free */
     int rc = wr_kv_read_resident(s, n_tiles, err);
     if (rc < 0) return rc;
     pthread_mutex_lock(&s->lock);

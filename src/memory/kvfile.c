@@ -457,8 +457,11 @@ int wr_kvfile_commit(struct wr_kvfile *f, weir_err *err)
 int wr_kvfile_set_weight(struct wr_kvfile *f, uint32_t i, uint32_t crc, weir_err *err)
 {
     uint8_t entry[ENTRY_BYTES];
+    const struct wr_kvfile_weight before = f->weights[i];
     f->weights[i].known = 1;
     f->weights[i].crc = crc;
     entry_of(f, i, entry);
-    return wr_store_write(&f->store, TABLE_AT + (uint64_t)i * ENTRY_BYTES, entry, sizeof entry, err);
+    int rc = wr_store_write(&f->store, TABLE_AT + (uint64_t)i * ENTRY_BYTES, entry, sizeof entry, err);
+    if (rc < 0) f->weights[i] = before; /* so that it is written when it comes again */
+    return rc;
 }

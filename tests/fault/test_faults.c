@@ -9,19 +9,21 @@
 #include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/crc32c.h"
 #include "faulty.h"
 
 #define N_IDS 6
 #define MAX_VOCAB 512
 static const int32_t ids[N_IDS] = {72, 105, 33, 260, 7, 91};
-static float reference[MAX_VOCAB * N_IDS];
+#define N_ROWS (N_IDS - 1)
+static float reference[MAX_VOCAB * N_ROWS];
 static weir_io_info last_io; /* at the end of the last run that went through */
 
 /* A prompt that ends in the third tile, and two tokens more, the second of which begins the fourth. */
 #define N_LONG 769
 static const uint32_t steps[] = {700, N_LONG - 1, N_LONG};
 #define N_STEPS (sizeof steps / sizeof *steps)
-static int32_t long_ids[N_LONG];
+static int32_t long_ids[1024];
 static float long_reference[MAX_VOCAB * N_STEPS];
 
 static weir_options spilled_options(void)
@@ -60,12 +62,12 @@ static int run_long(const weir_options *o, float *out, weir_err *err) { return r
 /* Load, two tokens as a prompt and four more one by one: logits of each step from the second on. */
 static int run(const weir_options *o, float *out, weir_err *err)
 {
-    uint32_t lengths[N_IDS - 1];
-    for (uint32_t i = 0; i < N_IDS - 1; i++) lengths[i] = 2 + i;
-    return run_lengths(o, ids, lengths, N_IDS - 1, out + n_vocab, err);
+    uint32_t lengths[N_ROWS];
+    for (uint32_t i = 0; i < N_ROWS; i++) lengths[i] = 2 + i;
+    return run_lengths(o, ids, lengths, N_ROWS, out, err);
 }
 
-static void assert_same(const float *out) { assert_memory_equal(out + n_vocab, reference + n_vocab, (N_IDS - 1) * n_vocab * sizeof *out); }
+static void assert_same(const float *out) { assert_memory_equal(out, reference, N_ROWS * n_vocab * sizeof *out); }
 
 static int setup(void **state)
 {
@@ -73,7 +75,7 @@ static int setup(void **state)
     weir_err err;
     if (make_model() < 0 || n_vocab > MAX_VOCAB) return -1;
     int rc = run(&o, reference, &err);
-    for (uint32_t i = 0; i < N_LONG; i++) long_ids[i] = (int32_t)(i * i % 251) + 3;
+    for (uint32_t i = 0; i < sizeof long_ids / sizeof *long_ids; i++) long_ids[i] = (int32_t)(i * i % 251) + 3;
     o.n_ctx = 2048;
     o.n_chunk = 128;
     if (rc == 0) rc = run_long(&o, long_reference, &err);
@@ -83,12 +85,12 @@ static int setup(void **state)
 
 static void test_a12_nth_allocation(void **state)
 {
-    nth_failure(&(struct work){run, options(), reference, N_IDS * n_vocab}, WR_FAULT_ALLOC, WEIR_E_NOMEM, WEIR_E_NOMEM);
+    nth_failure(&(struct work){run, options(), reference, N_ROWS * n_vocab}, WR_FAULT_ALLOC, WEIR_E_NOMEM, WEIR_E_NOMEM);
 }
-static void test_nth_read(void **state) { nth_failure(&(struct work){run, options(), reference, N_IDS * n_vocab}, WR_FAULT_READ, WEIR_E_READ, WEIR_E_OPEN); }
+static void test_nth_read(void **state) { nth_failure(&(struct work){run, options(), reference, N_ROWS * n_vocab}, WR_FAULT_READ, WEIR_E_READ, WEIR_E_OPEN); }
 static void test_nth_thread(void **state)
 {
-    nth_failure(&(struct work){run, options(), reference, N_IDS * n_vocab}, WR_FAULT_THREAD, WEIR_E_THREAD, WEIR_E_THREAD);
+    nth_failure(&(struct work){run, options(), reference, N_ROWS * n_vocab}, WR_FAULT_THREAD, WEIR_E_THREAD, WEIR_E_THREAD);
 }
 
 static void test_spilled_nth(void **state)
@@ -160,6 +162,200 @@ static void test_spilled_goes_on(void **state)
     weir_engine_close(engine);
 }
 
+/* ---- a saved context that grows in place ------------------------------------------------ */
+
+/* Weights are streamed, so that not all are known before the first pass; keys and values are in memory, or on disk with a tile or two resident. */
+static weir_options in_place_options(size_t where, const char *path)
+{
+    weir_options o = options();
+    if (where == 1) {
+        o = spilled(o);
+        o.memory_bytes += 160 << 10;
+    }
+    o.n_ctx = 2048;
+    o.n_chunk = 128;
+    snprintf(o.context, sizeof o.context, "%s", path);
+    snprintf(o.save_context, sizeof o.save_context, "%s", path);
+    return o;
+}
+
+struct run {
+    weir_engine *engine;
+    weir_session *session;
+};
+
+static void open_run(struct run *r, const weir_options *o)
+{
+    weir_err err = {0};
+    weir_plan *plan;
+    wind_timer();
+    if (weir_plan_open(&plan, model, o, &err) < 0 || weir_engine_open(&r->engine, plan, &err) < 0 || weir_session_open(&r->session, r->engine, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+static void close_run(struct run *r)
+{
+    weir_session_close(r->session);
+    weir_engine_close(r->engine);
+}
+
+/* A file with n tokens, the first n_common of them of the long text. */
+static void saved_text(const char *path, uint32_t n, uint32_t n_common)
+{
+    int32_t text[sizeof long_ids / sizeof *long_ids];
+    for (uint32_t i = 0; i < n; i++) text[i] = i < n_common ? long_ids[i] : (int32_t)(i % 97) + 5;
+    weir_options o = in_place_options(0, path);
+    struct run r;
+    weir_err err;
+    unlink(path);
+    o.context[0] = '\0';
+    open_run(&r, &o);
+    assert_int_equal(weir_session_set(r.session, text, n, &err), 0);
+    assert_int_equal(weir_session_save(r.session, NULL, &err), 0);
+    close_run(&r);
+}
+
+/* As a file is in which the crcs of weights are not known yet. */
+static void forget_weights(const char *path)
+{
+    uint8_t entry[16];
+    const int fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(pread(fd, entry, sizeof entry, 8192 + 16 * i), sizeof entry);
+        memset(entry + 4, 0, 8);
+        const uint32_t crc = wr_crc32c(i, entry, 12);
+        memcpy(entry + 12, &crc, 4);
+        assert_int_equal(pwrite(fd, entry, sizeof entry, 8192 + 16 * i), sizeof entry);
+    }
+    close(fd);
+}
+
+static const struct wr_kvfile_state *saved_in(const struct run *r) { return &r->engine->context.to.saved; }
+
+/* Sessions in turn begin with all that the file has by then, the first of them with a text that is shorter and was not evaluated. */
+static void test_in_place_sessions(void **state)
+{
+    volatile int cancel = 0;
+    char path[64];
+    weir_err err;
+    struct run r;
+    skip_under_valgrind();
+    snprintf(path, sizeof path, "%s/grows.kv", folder);
+    for (size_t where = 0; where < 2; where++) {
+        weir_options o = in_place_options(where, path);
+        o.cancel = &cancel;
+        saved_text(path, 700, 700);
+        open_run(&r, &o);
+        assert_true(r.engine->context.unchecked);
+        cancel = 1;
+        assert_int_equal(weir_session_set(r.session, long_ids, 300, &err), WEIR_E_CANCELLED);
+        cancel = 0;
+        assert_int_equal(weir_session_save(r.session, NULL, &err), WEIR_E_USAGE); /* it has 299 tokens, and the file 700 */
+        assert_int_equal(wr_kvfile_tokens(saved_in(&r)), 700);
+        for (uint32_t i = 0; i < 5; i++) {
+            weir_session_close(r.session);
+            if (weir_session_open(&r.session, r.engine, &err) < 0) fail_msg("%s", err.text);
+            assert_int_equal(weir_session_length(r.session), wr_kvfile_tokens(saved_in(&r))); /* the third tile may not have been written in time */
+            assert_true(weir_session_length(r.session) == 700 || (i > 0 && weir_session_length(r.session) == 768));
+            assert_int_equal(wr_kvfile_tokens(&r.engine->context.to.next), weir_session_length(r.session));
+            if (i == 0) assert_int_equal(weir_session_save(r.session, NULL, &err), 0); /* what the file has */
+            if (weir_session_set(r.session, long_ids, N_LONG, &err) < 0) fail_msg("%s", err.text);
+            assert_memory_equal(weir_session_logits(r.session), long_reference + (N_STEPS - 1) * n_vocab, n_vocab * sizeof(float));
+        }
+        if (where == 1) assert_true(r.engine->plan->plan.kv.n_resident > 0 && weir_engine_io(r.engine).bytes_read_kv > 0);
+        close_run(&r);
+    }
+    unlink(path);
+}
+
+/* Another context, loaded where a file would have grown that no weight was compared with yet: nothing of it goes there before, and all of it then. */
+static void test_in_place_loads_another(void **state)
+{
+    char path[64], other[64];
+    weir_err err;
+    struct run r;
+    size_t n_held;
+    skip_under_valgrind();
+    snprintf(path, sizeof path, "%s/grows.kv", folder);
+    snprintf(other, sizeof other, "%s/other.kv", folder);
+    saved_text(other, 600, 600);
+    for (size_t where = 0; where < 2; where++) {
+        weir_options o = in_place_options(where, path);
+        saved_text(path, 700, 700);
+        forget_weights(path);
+        open_run(&r, &o);
+        if (weir_session_load(r.session, other, &err) < 0) fail_msg("%s", err.text);
+        for (uint32_t i = 0; i < 3; i++) assert_int_equal(r.engine->context.to.weights[i].known, 0);
+        assert_int_equal(weir_session_save(r.session, NULL, &err), WEIR_E_USAGE);
+        assert_int_equal(wr_kvfile_tokens(saved_in(&r)), 700);
+        if (weir_session_set(r.session, long_ids, 600, &err) < 0) fail_msg("%s", err.text);
+        if (weir_session_save(r.session, NULL, &err) < 0) fail_msg("%s", err.text);
+        for (uint32_t i = 0; i < 3; i++) assert_int_equal(r.engine->context.to.weights[i].known, 1);
+        close_run(&r);
+        open_run(&r, &o);
+        const int32_t *held = weir_session_ids(r.session, &n_held);
+        assert_int_equal(n_held, 600);
+        assert_memory_equal(held, long_ids, 600 * sizeof *held);
+        close_run(&r);
+    }
+    unlink(path);
+    unlink(other);
+}
+
+/* Each write of a session that goes back and on fails in turn: the error is the disk's, the file has what it had or what came, and the same session ends with
+ * the same logits as ever, saved. */
+static void test_in_place_nth_write(void **state)
+{
+    char path[64];
+    weir_err err;
+    struct run r;
+    size_t n_held;
+    skip_under_valgrind();
+    snprintf(path, sizeof path, "%s/grows.kv", folder);
+    for (size_t where = 0; where < 2; where++) {
+        uint32_t n_failures = 0;
+        bool reached = true;
+        for (uint64_t n = 1; reached; n++) {
+            weir_options o = in_place_options(where, path);
+            o.n_chunk = 272; /* a pass fills more tiles than can wait for the writer */
+            if (where == 1) o.memory_bytes += 640 << 10;
+            saved_text(path, 1000, 300);
+            forget_weights(path);
+            open_run(&r, &o);
+            wr_fault_set(WR_FAULT_WRITE, n, true);
+            int rc = weir_session_set(r.session, long_ids, N_LONG, &err); /* from 300 on another than the file has */
+            reached = wr_fault_count(WR_FAULT_WRITE) >= n;
+            wr_fault_set(WR_FAULT_WRITE, 0, false);
+            if (rc < 0) {
+                assert_int_equal(rc, WEIR_E_WRITE);
+                n_failures++;
+                const uint64_t n_kept = wr_kvfile_tokens(saved_in(&r));
+                bool known = true;
+                for (uint32_t i = 0; i < 3; i++) known = known && r.engine->context.to.weights[i].known;
+                assert_true(weir_session_length(r.session) >= 299); /* the tokens are of this model */
+                assert_true(n_kept == 1000 || (known && n_kept % 256 == 0 && n_kept < N_LONG));
+                assert_null(weir_session_logits(r.session));
+                rc = weir_session_set(r.session, long_ids, N_LONG, &err); /* what was under way may still fail */
+                if (rc < 0) rc = weir_session_set(r.session, long_ids, N_LONG, &err);
+            }
+            if (rc < 0) fail_msg("%llu: %s", (unsigned long long)n, err.text);
+            assert_memory_equal(weir_session_logits(r.session), long_reference + (N_STEPS - 1) * n_vocab, n_vocab * sizeof(float));
+            if (weir_session_save(r.session, NULL, &err) < 0) fail_msg("%s", err.text);
+            for (uint32_t i = 0; i < 3; i++) assert_int_equal(r.engine->context.to.weights[i].known, 1);
+            close_run(&r);
+            open_run(&r, &o);
+            const int32_t *held = weir_session_ids(r.session, &n_held);
+            assert_int_equal(n_held, N_LONG);
+            assert_memory_equal(held, long_ids, N_LONG * sizeof *held);
+            close_run(&r);
+        }
+        printf("%s: %u failures\n", where == 0 ? "in memory" : "on disk", n_failures);
+        assert_true(n_failures > 3);
+    }
+    unlink(path);
+}
+
 /* After a read error the engine goes on: the next request gives the right answer. */
 static void test_b10_read_error_is_not_the_end(void **state)
 {
@@ -184,7 +380,7 @@ static void test_b10_read_error_is_not_the_end(void **state)
         rc = weir_session_set(session, ids, N_IDS, &err);
         if (rc < 0) rc = weir_session_set(session, ids, N_IDS, &err);
         assert_int_equal(rc, 0);
-        assert_memory_equal(weir_session_logits(session), reference + (N_IDS - 1) * n_vocab, n_vocab * sizeof(float));
+        assert_memory_equal(weir_session_logits(session), reference + (N_ROWS - 1) * n_vocab, n_vocab * sizeof(float));
     }
     assert_true(failures > 10);
     weir_session_close(session);
@@ -193,7 +389,7 @@ static void test_b10_read_error_is_not_the_end(void **state)
 
 static void with_script(struct wr_io_fault_script script, int expected, uint32_t expected_warnings)
 {
-    static float out[MAX_VOCAB * N_IDS];
+    static float out[MAX_VOCAB * N_ROWS];
     weir_options o = options();
     weir_err err;
     snprintf(o.io, sizeof o.io, "fault");
@@ -259,7 +455,7 @@ static void test_file_changes(void **state)
     assert_int_equal(weir_session_set(session, ids, 4, &err), WEIR_E_CHANGED);
     assert_int_equal(futimens(fd, before), 0);
     assert_int_equal(weir_session_set(session, ids, N_IDS, &err), 0);
-    assert_memory_equal(weir_session_logits(session), reference + (N_IDS - 1) * n_vocab, n_vocab * sizeof(float));
+    assert_memory_equal(weir_session_logits(session), reference + (N_ROWS - 1) * n_vocab, n_vocab * sizeof(float));
     weir_session_close(session);
     weir_engine_close(engine);
     close(fd);
@@ -267,7 +463,7 @@ static void test_file_changes(void **state)
 
 static void test_fake_device(void **state)
 {
-    static float out[MAX_VOCAB * N_IDS];
+    static float out[MAX_VOCAB * N_ROWS];
     weir_options o = options();
     weir_err err;
     wr_engine_device = fake_device;
@@ -282,7 +478,7 @@ static void test_fake_device(void **state)
 /* Slots come free by time alone here: the I/O thread must look again by itself. */
 static void test_shared_device(void **state)
 {
-    static float out[MAX_VOCAB * N_IDS];
+    static float out[MAX_VOCAB * N_ROWS];
     weir_options o = options();
     weir_err err;
     wr_engine_device = fake_device_shared;
@@ -325,7 +521,7 @@ static void test_cancel(void **state)
         assert_int_equal(weir_session_set(session, ids, 2 + i % 3, &err), WEIR_E_CANCELLED);
         cancel = 0;
         assert_int_equal(weir_session_set(session, ids, N_IDS, &err), 0);
-        assert_memory_equal(weir_session_logits(session), reference + (N_IDS - 1) * n_vocab, n_vocab * sizeof(float));
+        assert_memory_equal(weir_session_logits(session), reference + (N_ROWS - 1) * n_vocab, n_vocab * sizeof(float));
     }
     weir_session_close(session);
     weir_engine_close(engine);
@@ -334,7 +530,8 @@ static void test_cancel(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_a12_nth_allocation), cmocka_unit_test(test_nth_read), cmocka_unit_test(test_nth_thread),
-        cmocka_unit_test(test_spilled_nth), cmocka_unit_test(test_spilled_goes_on), cmocka_unit_test(test_b10_read_error_is_not_the_end),
+        cmocka_unit_test(test_spilled_nth), cmocka_unit_test(test_spilled_goes_on), cmocka_unit_test(test_in_place_sessions),
+        cmocka_unit_test(test_in_place_loads_another), cmocka_unit_test(test_in_place_nth_write), cmocka_unit_test(test_b10_read_error_is_not_the_end),
         cmocka_unit_test(test_b10_short_reads), cmocka_unit_test(test_b10_interrupted_reads), cmocka_unit_test(test_late_reads),
         cmocka_unit_test(test_b2_direct_refused), cmocka_unit_test(test_b10_read_fails), cmocka_unit_test(test_file_changes),
         cmocka_unit_test(test_fake_device), cmocka_unit_test(test_shared_device), cmocka_unit_test(test_plan_is_kept), cmocka_unit_test(test_cancel)};

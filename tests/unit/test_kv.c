@@ -454,6 +454,29 @@ static void rebases(struct fixture *a, struct fixture *b, bool locals)
     close_case(b);
 }
 
+/* Again and again in the midst of a text whose next pass is being read already, what is on disk is taken over anew: it alone counts, and passes go on from it. */
+static void adopts_again(void **state)
+{
+    (void)state;
+    struct fixture *f = malloc(sizeof *f);
+    weir_err err = {0};
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        open_case(f, seed, seed % 3 == 0 ? "pread" : "auto", seed % 2 == 1, true);
+        assert_int_equal(pass(f, 0, CHUNK, UINT32_MAX, &err), 0);
+        for (uint32_t i = 0; i < 12; i++) {
+            while (f->n < 1800) assert_int_equal(pass(f, f->n, 400 + (uint32_t)below(f, 200), UINT32_MAX, &err), 0);
+            assert_int_equal(wr_kv_flush(&f->kv, &err), 0);
+            const uint32_t whole = (1 + (uint32_t)below(f, f->n / WR_TILE)) * WR_TILE;
+            assert_int_equal(wr_kv_adopt(&f->kv, whole, &err), 0);
+            f->n = whole;
+            assert_int_equal(wr_kv_length(&f->kv), whole);
+            assert_int_equal(pass(f, whole, 200, UINT32_MAX, &err), 0);
+        }
+        close_case(f);
+    }
+    free(f);
+}
+
 static void goes_on_from_a_base(void **state)
 {
     (void)state;
@@ -509,6 +532,7 @@ int main(void)
         cmocka_unit_test(counts_bytes),
         cmocka_unit_test(rollbacks_read_nothing_twice),
         cmocka_unit_test(writes_what_is_appended),
+        cmocka_unit_test(adopts_again),
         cmocka_unit_test(goes_on_from_a_base),
     };
     alarm(300);

@@ -179,6 +179,10 @@ static void keeps_what_was_committed(void **state)
     static const uint32_t lengths[] = {701, 760, 767, 768, 769, 1024, 1500, 2560};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) assert_int_equal(extend(&f, 1, lengths[i]), 0);
     assert_int_equal(put_group(&f, 1, 100), 0); /* not committed */
+    wr_fault_set(WR_FAULT_WRITE, 1, false);
+    assert_int_equal(wr_kvfile_set_weight(&f, 299, 0xdeadbeef, &err), WEIR_E_WRITE);
+    wr_fault_set(WR_FAULT_WRITE, 0, false);
+    assert_int_equal(f.weights[299].known, 0); /* or nobody would try again */
     assert_int_equal(wr_kvfile_set_weight(&f, 299, 0xdeadbeef, &err), 0);
     wr_kvfile_close(&f);
     is_there(name, 1, 2560);
