@@ -251,7 +251,8 @@ WEIR_API const int32_t *weir_session_ids(const weir_session *, size_t *n);
  * leaves the session as it was; any other failure, an empty one. */
 WEIR_API int weir_session_load(weir_session *, const char *path, weir_err *);
 /* Every token so far is in the file, and the file in its place, when this returns 0. NULL: options.save_context, which then goes on growing. On failure
- * the file has what it had (WEIR_E_WRITE: the disk), the session all its tokens. */
+ * the file has what it had (WEIR_E_WRITE: the disk; WEIR_E_USAGE: options.save_context was there, and no pass has compared the model with it yet), the
+ * session all its tokens. */
 WEIR_API int weir_session_save(weir_session *, const char *path, weir_err *);
 
 /* As weir_session_set, and calls `fn` with tiles of the logits of all tokens that are evaluated: rows [row, row + n_rows) x words [word, word + n_words),

@@ -192,7 +192,7 @@ def test_other_weights_are_not_forgotten(folder, llama):
 @pytest.mark.parametrize("where", ("memory", "disk"))
 def test_another_model_does_not_change_it(folder, llama, where):
     """The library, in place, with a model whose weights differ in what is read last: an error, and the file is what it was to the byte, however little or much
-    of its tokens was asked for, and whether it knew all weights; the model that it is of goes on with it."""
+    of its tokens was asked for; the model that it is of goes on with it."""
     ids = ids_of(1500)
     path = saved(llama, folder, ids[:600], "kept.kv")
     before = path.read_bytes()

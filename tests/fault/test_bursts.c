@@ -295,11 +295,13 @@ static void test_fake_devices(void **state)
 }
 
 static volatile int cancel;
-static uint64_t fences_left;
+static _Atomic uint64_t fences_left;
 
-static void count_fence(void)
+static void count_fence(void) /* of any member of the team */
 {
-    if (fences_left > 0 && --fences_left == 0) cancel = 1;
+    uint64_t left = atomic_load(&fences_left);
+    while (left > 0 && !atomic_compare_exchange_weak(&fences_left, &left, left - 1)) {}
+    if (left == 1) cancel = 1;
 }
 
 /* The user interrupts at every step of every pass in turn; the tokens that came, set again, go on to the same end. */
